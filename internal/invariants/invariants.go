@@ -1,0 +1,57 @@
+// Package invariants holds the assertions on our own state. A broken one is
+// our bug: in production it becomes an error that takes the one partition or
+// request out of service, in tests it panics so that nobody can overlook it.
+package invariants
+
+import (
+	"fmt"
+	"testing"
+)
+
+// Error says that our own state contradicts itself.
+type Error struct{ Message string }
+
+func (e *Error) Error() string { return "broken invariant: " + e.Message }
+
+// Check returns an *Error when ok is false; under `go test` it panics instead.
+// The format is only evaluated on failure.
+func Check(ok bool, format string, args ...any) error {
+	if ok {
+		return nil
+	}
+	err := &Error{Message: fmt.Sprintf(format, args...)}
+	if testing.Testing() {
+		panic(err)
+	}
+	return err
+}
+
+// Poison overwrites a buffer that was given back, so that a use after release
+// shows as damaged bytes in a test. It does nothing in production.
+func Poison(b []byte) {
+	if !testing.Testing() {
+		return
+	}
+	for i := range b {
+		b[i] = 0xDB
+	}
+}
+
+// hook is set by tests only, before the code under test runs.
+var hook func(name string)
+
+// Fault names a point before or after a durable step. A test may install a
+// hook that sleeps, fails by panic, or ends the process there.
+func Fault(name string) {
+	if hook != nil {
+		hook(name)
+	}
+}
+
+// SetFault installs the hook for the duration of a test and returns the
+// function that removes it.
+func SetFault(f func(name string)) (restore func()) {
+	old := hook
+	hook = f
+	return func() { hook = old }
+}
