@@ -1,0 +1,25 @@
+// Package sdk is all that a plugin author imports, and it imports nothing of
+// Lockstep itself.
+//
+// It names two seams of a mirror:
+//
+//   - the transport ([Transport], [Session], [FetchHandler]): how the bytes of
+//     a partition arrive. The built-in ones speak the Kafka protocol to a
+//     source cluster; others may read an archive, a proxy or a message bus.
+//   - the policies ([TruncationPolicy], [UncleanElectionPolicy]): what to do in
+//     the few moments in which a mirror may lose records. The built-in ones
+//     give exactly the documented behaviour.
+//
+// What flows: the pipeline asks a session for bytes from the end of its log and
+// gets whole record batches in the format that Kafka writes to disk (magic 2).
+// A session never changes a byte: base offsets, leader epochs, producer ids and
+// checksums are the source's. The pipeline checks every batch again before it
+// appends it, so a faulty transport costs its own partitions and nothing else.
+//
+// Ownership: a session is used by one goroutine at a time, with one Fetch in
+// flight. Everything handed to a FetchHandler is valid until that call returns.
+// A policy may be called from several goroutines.
+//
+// Offsets named end are exclusive, offsets named last are inclusive. An epoch
+// or an offset of -1 is unknown.
+package sdk
