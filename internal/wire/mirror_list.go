@@ -1,0 +1,58 @@
+package wire
+
+import "github.com/twmb/franz-go/pkg/kmsg"
+
+// ListClusterMirrorsRequest, key 98, lists mirrors and, if asked, the names of
+// the topics that are mirrored or paused.
+type ListClusterMirrorsRequest struct {
+	mirrorVersion
+	IncludeTopicNames bool
+}
+
+func (*ListClusterMirrorsRequest) Key() int16 { return 98 }
+func (*ListClusterMirrorsRequest) ResponseKind() kmsg.Response {
+	return new(ListClusterMirrorsResponse)
+}
+func (m *ListClusterMirrorsRequest) AppendTo(dst []byte) []byte { return encodeMirror(dst, m.code) }
+func (m *ListClusterMirrorsRequest) ReadFrom(src []byte) error  { return decodeMirror(src, m.code) }
+
+func (m *ListClusterMirrorsRequest) code(c *mirrorCodec) {
+	c.bool(&m.IncludeTopicNames)
+	c.tags()
+}
+
+// ListedMirror is one mirror of ListClusterMirrorsResponse. TopicCount counts
+// the topics with desired state MIRRORING; TopicNames, filled on request, holds
+// those that are mirrored or paused.
+type ListedMirror struct {
+	MirrorName      string
+	SourceBootstrap string
+	SourceClusterID string
+	TopicCount      int32
+	TopicNames      []string
+}
+
+// ListClusterMirrorsResponse answers ListClusterMirrorsRequest.
+type ListClusterMirrorsResponse struct {
+	mirrorVersion
+	mirrorStatus
+	Mirrors []ListedMirror
+}
+
+func (*ListClusterMirrorsResponse) Key() int16                   { return 98 }
+func (*ListClusterMirrorsResponse) RequestKind() kmsg.Request    { return new(ListClusterMirrorsRequest) }
+func (m *ListClusterMirrorsResponse) AppendTo(dst []byte) []byte { return encodeMirror(dst, m.code) }
+func (m *ListClusterMirrorsResponse) ReadFrom(src []byte) error  { return decodeMirror(src, m.code) }
+
+func (m *ListClusterMirrorsResponse) code(c *mirrorCodec) {
+	m.mirrorStatus.code(c)
+	mirrorArray(c, &m.Mirrors, func(c *mirrorCodec, e *ListedMirror) {
+		c.string(&e.MirrorName)
+		c.string(&e.SourceBootstrap)
+		c.string(&e.SourceClusterID)
+		c.int32(&e.TopicCount)
+		c.strings(&e.TopicNames)
+		c.tags()
+	})
+	c.tags()
+}
