@@ -1,0 +1,160 @@
+package group
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/lockstep-kafka/lockstep/internal/clock"
+	"github.com/lockstep-kafka/lockstep/internal/record"
+)
+
+// Options of a Coordinator. The three functions at the top come from a
+// PartitionStore in the server and from a model in tests.
+type Options struct {
+	// NodeID is this broker's id: Apply leads the partitions whose leader it is.
+	NodeID int32
+
+	// Partitions tells how many partitions __consumer_offsets has; 0 while it
+	// does not exist. Required.
+	Partitions func() int32
+	// Append writes one batch to a partition of __consumer_offsets in the given
+	// leader epoch and calls done once the batch is acknowledged or refused. It
+	// must not wait for the acknowledgement itself; done may run on any goroutine
+	// and even before Append returns. The batch is the log's from then on.
+	// Required.
+	Append func(partition, leaderEpoch int32, batch []byte, done func(error))
+	// Load calls fn for each batch of a partition, from log start to log end,
+	// and returns the first error. Batches are valid during the call only.
+	// Required.
+	Load func(partition, leaderEpoch int32, fn func(record.Batch) error) error
+
+	// Clock gives time to deadlines. Default: clock.System().
+	Clock clock.Clock
+	// Logger hears of rebalances, loads and refused writes. Default: discard.
+	Logger *slog.Logger
+	// NewID makes the unique part of a member id. Default: a random UUID.
+	NewID func() string
+
+	// MinSessionTimeout and MaxSessionTimeout bound what a member may ask for
+	// (group.min.session.timeout.ms, group.max.session.timeout.ms). Defaults:
+	// 6 s, 30 min.
+	MinSessionTimeout time.Duration
+	MaxSessionTimeout time.Duration
+	// InitialRebalanceDelay is how long the first rebalance of an empty group
+	// waits for more members (group.initial.rebalance.delay.ms). Longer saves
+	// rebalances when many consumers start together, shorter starts the first
+	// consumer sooner. Default: 3 s; negative: no wait.
+	InitialRebalanceDelay time.Duration
+	// NewMemberTimeout is how long a member that has never completed a join is
+	// kept while its join waits. Default: 5 min.
+	NewMemberTimeout time.Duration
+
+	// MaxGroupSize bounds the members of one group, those included that have
+	// only been given an id (group.max.size). Default: 10 000.
+	MaxGroupSize int
+	// MaxGroups bounds the groups of one partition of __consumer_offsets.
+	// Default: 100 000.
+	MaxGroups int
+	// MaxProtocolBytes bounds what one member may say about its protocols.
+	// Default: 1 MiB.
+	MaxProtocolBytes int
+	// MaxOffsetsPerGroup bounds the partitions one group may have committed.
+	// Default: 1 000 000.
+	MaxOffsetsPerGroup int
+	// MaxOffsetMetadataBytes bounds the string beside a committed offset
+	// (offset.metadata.max.bytes). Default: 4096.
+	MaxOffsetMetadataBytes int
+	// MaxWriteBytes bounds the records of one write; they must fit one record
+	// batch, because a group's state is stored whole or not at all. Default: 4 MiB.
+	MaxWriteBytes int
+	// MaxQueued bounds the requests waiting for one partition's goroutine.
+	// Default: 65 536.
+	MaxQueued int
+
+	// OffsetsRetention is how long offsets outlive the group's last member, or
+	// the last commit where there were no members (offsets.retention.minutes).
+	// Default: 7 days.
+	OffsetsRetention time.Duration
+	// OffsetsRetentionCheck is the time between two looks for expired offsets
+	// (offsets.retention.check.interval.ms). Default: 10 min.
+	OffsetsRetentionCheck time.Duration
+
+	// OffsetsTopicPartitions, OffsetsTopicReplicationFactor and
+	// OffsetsTopicSegmentBytes shape __consumer_offsets when it is created
+	// (offsets.topic.num.partitions, .replication.factor, .segment.bytes). The
+	// factor is lowered to the number of live brokers. Defaults: 50, 3, 100 MiB.
+	OffsetsTopicPartitions        int32
+	OffsetsTopicReplicationFactor int16
+	OffsetsTopicSegmentBytes      int32
+}
+
+// EnsureDefaults fills what was left zero.
+func (o *Options) EnsureDefaults() {
+	if o.Clock == nil {
+		o.Clock = clock.System()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.NewID == nil {
+		o.NewID = newUUID
+	}
+	def(&o.MinSessionTimeout, 6*time.Second)
+	def(&o.MaxSessionTimeout, 30*time.Minute)
+	def(&o.InitialRebalanceDelay, 3*time.Second)
+	def(&o.NewMemberTimeout, 5*time.Minute)
+	def(&o.MaxGroupSize, 10_000)
+	def(&o.MaxGroups, 100_000)
+	def(&o.MaxProtocolBytes, 1<<20)
+	def(&o.MaxOffsetsPerGroup, 1_000_000)
+	def(&o.MaxOffsetMetadataBytes, 4096)
+	def(&o.MaxWriteBytes, 4<<20)
+	def(&o.MaxQueued, 1<<16)
+	def(&o.OffsetsRetention, 7*24*time.Hour)
+	def(&o.OffsetsRetentionCheck, 10*time.Minute)
+	def(&o.OffsetsTopicPartitions, 50)
+	def(&o.OffsetsTopicReplicationFactor, 3)
+	def(&o.OffsetsTopicSegmentBytes, 100<<20)
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Validate names every fault at once.
+func (o *Options) Validate() error {
+	var errs []error
+	fault := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	fault(o.Partitions == nil, "group: Partitions is required")
+	fault(o.Append == nil, "group: Append is required")
+	fault(o.Load == nil, "group: Load is required")
+	fault(o.MinSessionTimeout <= 0, "group: MinSessionTimeout %s must be positive", o.MinSessionTimeout)
+	fault(o.MaxSessionTimeout < o.MinSessionTimeout, "group: MaxSessionTimeout %s is below MinSessionTimeout %s",
+		o.MaxSessionTimeout, o.MinSessionTimeout)
+	fault(o.NewMemberTimeout <= 0, "group: NewMemberTimeout %s must be positive", o.NewMemberTimeout)
+	fault(o.MaxGroupSize < 1, "group: MaxGroupSize %d must be positive", o.MaxGroupSize)
+	fault(o.MaxGroups < 1, "group: MaxGroups %d must be positive", o.MaxGroups)
+	fault(o.MaxProtocolBytes < 1, "group: MaxProtocolBytes %d must be positive", o.MaxProtocolBytes)
+	fault(o.MaxOffsetsPerGroup < 1, "group: MaxOffsetsPerGroup %d must be positive", o.MaxOffsetsPerGroup)
+	fault(o.MaxOffsetMetadataBytes < 0 || o.MaxOffsetMetadataBytes > 32767,
+		"group: MaxOffsetMetadataBytes %d must be in [0, 32767]", o.MaxOffsetMetadataBytes)
+	fault(o.MaxWriteBytes < 1024, "group: MaxWriteBytes %d must be at least 1024", o.MaxWriteBytes)
+	fault(o.MaxQueued < 1, "group: MaxQueued %d must be positive", o.MaxQueued)
+	fault(o.OffsetsRetention <= 0, "group: OffsetsRetention %s must be positive", o.OffsetsRetention)
+	fault(o.OffsetsRetentionCheck <= 0, "group: OffsetsRetentionCheck %s must be positive", o.OffsetsRetentionCheck)
+	fault(o.OffsetsTopicPartitions < 1, "group: OffsetsTopicPartitions %d must be positive", o.OffsetsTopicPartitions)
+	fault(o.OffsetsTopicReplicationFactor < 1, "group: OffsetsTopicReplicationFactor %d must be positive",
+		o.OffsetsTopicReplicationFactor)
+	fault(o.OffsetsTopicSegmentBytes < 1<<20, "group: OffsetsTopicSegmentBytes %d must be at least 1 MiB",
+		o.OffsetsTopicSegmentBytes)
+	return errors.Join(errs...)
+}

