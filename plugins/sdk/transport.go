@@ -2,7 +2,6 @@ package sdk
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -104,8 +103,10 @@ type FetchHandler interface {
 //
 // Fetch sends one request and hands the response to h. It returns when the
 // response has been read whole, when ctx ends, or with the first error; after
-// an error other than [ErrThrottled] or a [*ResponseError] the session must be
-// closed. No data above the source's high watermark is ever delivered.
+// an error other than a [*ResponseError] the session must be closed. No data
+// above the source's high watermark is ever delivered. When the source asks
+// for slowing down, the next Fetch waits before it sends.
+//
 // Only one Fetch may run at a time. Close may be called at any time, also
 // during a Fetch, which then fails.
 type Session interface {
@@ -131,10 +132,6 @@ type BrokerAddr struct {
 func (b BrokerAddr) Addr() string {
 	return net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
 }
-
-// ErrThrottled is returned by Fetch together with a response without data when
-// the source asks the client to slow down; the session stays usable.
-var ErrThrottled = errors.New("source throttles this client")
 
 // ResponseError is an error code that covers a whole response. The session
 // stays usable.
