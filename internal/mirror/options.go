@@ -1,0 +1,138 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/lockstep-kafka/lockstep/internal/clock"
+	"github.com/lockstep-kafka/lockstep/internal/controller"
+	"github.com/lockstep-kafka/lockstep/internal/partition"
+	"github.com/lockstep-kafka/lockstep/plugins/sdk"
+)
+
+// GroupOffset is one committed offset that the mirror writes into a group of
+// this cluster. LeaderEpoch is -1 when no epoch belongs to the offset.
+type GroupOffset struct {
+	Topic       string
+	Partition   int32
+	Offset      int64
+	LeaderEpoch int32
+	Metadata    *string
+}
+
+// Options make a Manager and a Coordinator. The zero value of a field with a
+// default takes it.
+type Options struct {
+	NodeID    int32
+	ClusterID string
+
+	Controller *controller.Controller
+	Partitions *partition.Manager
+
+	// CommitGroup stores offsets for a consumer group of this cluster, one
+	// error per offset. It returns ErrGroupActive when the group has members
+	// here (W51). Nil: group offsets are not synchronised.
+	CommitGroup func(ctx context.Context, group string, offsets []GroupOffset) ([]error, error)
+	// GroupsAbove lists, by group, the committed offsets of one partition that
+	// lie above end, so that a truncation can rewrite them (W55). Nil: they are
+	// left as they are.
+	GroupsAbove func(ctx context.Context, topic string, partition int32, end int64) ([]string, error)
+
+	// Truncation and UncleanElection decide what may be lost (D19). Nil: the
+	// built-in policies, which do what the specification says.
+	Truncation      sdk.TruncationPolicy
+	UncleanElection sdk.UncleanElectionPolicy
+
+	Clock  clock.Clock
+	Logger *slog.Logger
+	Rand   *rand.Rand // jitter of retries; used by one goroutine only
+
+	// RefreshInterval is mirror.metadata.refresh.interval.ms: how often a
+	// source is described. Shorter notices growth, deletion and config changes
+	// sooner and costs the source requests. Default 60 s.
+	RefreshInterval time.Duration
+	// RetryInitial, RetryMax and RetryAttempts are mirror.failed.retry.*: the
+	// first and longest delay before a FAILED partition is tried again, and how
+	// often. Defaults 100 ms, 300 s, 20. RetryAttempts below zero switches
+	// automatic retry off (0 takes the default).
+	RetryInitial  time.Duration
+	RetryMax      time.Duration
+	RetryAttempts int
+	// TruncationTimeout is mirror.truncation.timeout.ms: the longest wait for
+	// replicas before a partition fails (9.6.4). Default 300 s; below zero
+	// waits for ever.
+	TruncationTimeout time.Duration
+	// FetchersPerBroker is mirror.num.replica.fetchers: connections per mirror
+	// and source broker. Default 1.
+	FetchersPerBroker int
+	// Actions bounds the partitions that prepare, stop or check themselves at
+	// the same time. Each holds one goroutine and perhaps one request to the
+	// source. Default 64.
+	Actions int
+	// FetchBytes bounds the bytes all fetchers hold at once. Default 64 MiB.
+	FetchBytes int64
+}
+
+// EnsureDefaults fills the fields that have a default.
+func (o *Options) EnsureDefaults() {
+	if o.Clock == nil {
+		o.Clock = clock.System()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Rand == nil {
+		o.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	}
+	if o.RefreshInterval == 0 {
+		o.RefreshInterval = time.Minute
+	}
+	if o.RetryInitial == 0 {
+		o.RetryInitial = 100 * time.Millisecond
+	}
+	if o.RetryMax == 0 {
+		o.RetryMax = 5 * time.Minute
+	}
+	if o.RetryAttempts == 0 {
+		o.RetryAttempts = 20
+	}
+	if o.TruncationTimeout == 0 {
+		o.TruncationTimeout = 5 * time.Minute
+	}
+	if o.FetchersPerBroker == 0 {
+		o.FetchersPerBroker = 1
+	}
+	if o.Actions == 0 {
+		o.Actions = 64
+	}
+	if o.FetchBytes == 0 {
+		o.FetchBytes = 64 << 20
+	}
+}
+
+// Validate names every fault of the options at once.
+func (o *Options) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("mirror: "+format, args...)) }
+	if o.ClusterID == "" {
+		bad("ClusterID is empty")
+	}
+	if o.Controller == nil || o.Partitions == nil {
+		bad("Controller and Partitions are needed")
+	}
+	if o.RefreshInterval < 0 || o.RetryInitial < 0 || o.RetryMax < o.RetryInitial {
+		bad("intervals must not be negative, and RetryMax not below RetryInitial: %v, %v, %v",
+			o.RefreshInterval, o.RetryInitial, o.RetryMax)
+	}
+	if o.RetryAttempts > 32767 {
+		bad("RetryAttempts %d is above 32767", o.RetryAttempts)
+	}
+	if o.FetchersPerBroker < 0 || o.Actions < 0 || o.FetchBytes < 0 {
+		bad("FetchersPerBroker, Actions and FetchBytes must be positive")
+	}
+	return errors.Join(errs...)
+}
