@@ -59,8 +59,7 @@ func (c *Client) Versions(key int16) (min, max int16, ok bool) {
 	return v.min, v.max, ok
 }
 
-// Negotiate sets the highest version that both sides speak, but none above
-// the version already set in req when pinned is true.
+// negotiate sets the highest version that both sides speak.
 func (c *Client) negotiate(req kmsg.Request) error {
 	v, ok := c.versions[req.Key()]
 	if !ok {

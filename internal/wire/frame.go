@@ -16,10 +16,14 @@ var (
 )
 
 // frameStep is how much memory a frame gets before any of its bytes arrived.
-// From there the buffer doubles as it fills: a peer that states 100 MiB and
-// sends nothing costs this much, and the copies of doubling cost less than 1 %
-// of reading the bytes.
+// From there the buffer grows fourfold as it fills: a peer that states 100 MiB
+// and sends nothing costs this much, a peer that sends costs at most four times
+// what it sent, and the copies of growing are a third of the bytes.
 const frameStep = 64 << 10
+
+// Grow returns a buffer with b's bytes and room for n in all. A server puts
+// its pool and its memory budget here; nil means plain allocation.
+type Grow func(b []byte, n int) ([]byte, error)
 
 // ReadFrame reads one size-prefixed frame and returns its content in buf,
 // which is grown when it is too small. The result aliases buf until the next
@@ -33,30 +37,30 @@ func ReadFrame(r io.Reader, max int, buf []byte) ([]byte, error) {
 	if size < 0 || size > max {
 		return nil, fmt.Errorf("%w: %d bytes stated, at most %d allowed", ErrFrameSize, size, max)
 	}
-	return fill(r, buf[:0], size)
+	return fill(r, buf[:0], size, nil)
 }
 
 // ReadRequestFrame is ReadFrame for servers: how much is allowed depends on
 // the request's key, because decoders multiply the size of a body and only
-// Produce has a reason to be large. limit gets the key (−1 when the frame is
-// too short to hold one) and answers the most bytes such a frame may have.
-func ReadRequestFrame(r io.Reader, limit func(key int16) int, buf []byte) ([]byte, error) {
+// Produce has a reason to be large. limit answers the most bytes a frame of
+// the key may have. The returned buffer is the caller's also with an error, so
+// that it can go back to where grow took it from.
+func ReadRequestFrame(r io.Reader, limit func(key int16) int, buf []byte, grow Grow) ([]byte, error) {
 	size, buf, err := readSize(r, buf)
 	if err != nil {
-		return nil, err
+		return buf, err
 	}
 	if size < minRequestHeader {
-		return nil, fmt.Errorf("%w: %d bytes stated, a request header has at least %d", ErrFrameSize, size, minRequestHeader)
+		return buf, fmt.Errorf("%w: %d bytes stated, a request header has at least %d", ErrFrameSize, size, minRequestHeader)
 	}
-	buf, err = fill(r, buf[:0], 2)
-	if err != nil {
-		return nil, err
+	if buf, err = fill(r, buf[:0], 2, grow); err != nil {
+		return buf, err
 	}
 	key := int16(binary.BigEndian.Uint16(buf))
 	if max := limit(key); size > max {
-		return nil, fmt.Errorf("%w: %d bytes stated for key %d, at most %d allowed", ErrFrameSize, size, key, max)
+		return buf, fmt.Errorf("%w: %d bytes stated for key %d, at most %d allowed", ErrFrameSize, size, key, max)
 	}
-	return fill(r, buf, size)
+	return fill(r, buf, size, grow)
 }
 
 // readSize reads the prefix into buf, so that a connection's idle wait holds
@@ -72,19 +76,27 @@ func readSize(r io.Reader, buf []byte) (int, []byte, error) {
 }
 
 // fill reads until b has size bytes, keeping those it has.
-func fill(r io.Reader, b []byte, size int) ([]byte, error) {
+func fill(r io.Reader, b []byte, size int, grow Grow) ([]byte, error) {
 	for len(b) < size {
 		have := len(b)
 		if cap(b) < size {
-			// Never more than the next doubling ahead of what has arrived.
-			b = slices.Grow(b, min(size, max(frameStep, 2*have))-have)
+			// At most four times what has arrived.
+			n := min(size, max(frameStep, 4*have))
+			if grow == nil {
+				b = slices.Grow(b, n-have)
+			} else {
+				var err error
+				if b, err = grow(b, n); err != nil {
+					return b, err
+				}
+			}
 		}
 		b = b[:min(size, cap(b))]
 		if n, err := io.ReadFull(r, b[have:]); err != nil {
 			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF // the prefix promised more
 			}
-			return nil, fmt.Errorf("frame of %d bytes ended after %d: %w", size, have+n, err)
+			return b, fmt.Errorf("frame of %d bytes ended after %d: %w", size, have+n, err)
 		}
 	}
 	return b, nil

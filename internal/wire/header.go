@@ -9,7 +9,6 @@ import (
 )
 
 const (
-	keyProduce     = 0
 	keyApiVersions = 18
 
 	// minRequestHeader is key, version and correlation id. Only one ancient
