@@ -1,0 +1,187 @@
+// Package config reads the server's options: Kafka-style properties with
+// Kafka's own names where the meaning is Kafka's, from a file and from
+// overrides on the command line, the later winning over the earlier. Every
+// fault is named at once, with the key; an unknown key is an error, because a
+// mistyped durability setting must not pass in silence. Keys that only make
+// sense inside a Java process are taken with a warning.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/magiconair/properties"
+)
+
+// Config is the effective configuration. The zero value is not usable: Load.
+type Config struct {
+	values   map[string]string
+	origin   map[string]string // key → file or override it came from
+	Warnings []string
+}
+
+// Load reads file (empty: none) and then overrides ("key=value", in order).
+func Load(file string, overrides []string) (*Config, error) {
+	c := &Config{values: map[string]string{}, origin: map[string]string{}}
+	for i := range keys {
+		c.values[keys[i].name] = keys[i].def
+		c.origin[keys[i].name] = "default"
+	}
+	var errs []error
+	if file != "" {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("configuration file: %w", err)
+		}
+		// Expansion of ${…} is off: Kafka has none, and passwords contain it.
+		l := properties.Loader{Encoding: properties.UTF8, DisableExpansion: true}
+		p, err := l.LoadBytes(text)
+		if err != nil {
+			return nil, fmt.Errorf("configuration file %s: %w", file, err)
+		}
+		for _, k := range p.Keys() {
+			v, _ := p.Get(k)
+			errs = append(errs, c.set(k, strings.TrimSpace(v), file))
+		}
+	}
+	for _, o := range overrides {
+		k, v, ok := strings.Cut(o, "=")
+		if !ok {
+			errs = append(errs, fmt.Errorf("--override %q is not key=value", o))
+			continue
+		}
+		errs = append(errs, c.set(strings.TrimSpace(k), strings.TrimSpace(v), "--override"))
+	}
+	errs = append(errs, c.checkTogether()...)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Config) set(name, value, origin string) error {
+	given := name
+	if a, ok := aliases[name]; ok {
+		name = a.name
+		if a.mul > 0 {
+			n, err := strconv.ParseInt(value, 10, 64)
+			if err != nil {
+				return fmt.Errorf("%s: %q is not a number", given, value)
+			}
+			if n >= 0 {
+				n *= a.mul
+			}
+			value = strconv.FormatInt(n, 10)
+		}
+	}
+	k := find(name)
+	if k == nil {
+		if jvmOnly(name) {
+			c.Warnings = append(c.Warnings, fmt.Sprintf("%s has no meaning here and is ignored (%s)", given, origin))
+			return nil
+		}
+		return fmt.Errorf("%s: unknown key (%s); `lockstep server --print-reference` lists all", given, origin)
+	}
+	if err := k.check(value); err != nil {
+		return fmt.Errorf("%w (%s)", err, origin)
+	}
+	c.values[name], c.origin[name] = value, origin
+	return nil
+}
+
+// checkTogether finds faults that no single key shows, and what this version
+// does not do.
+func (c *Config) checkTogether() []error {
+	var errs []error
+	if c.String("metadata.etcd.endpoints") != "" {
+		errs = append(errs, errors.New("metadata.etcd.endpoints: an external etcd is not supported by this version; leave it empty"))
+	}
+	if strings.Contains(c.String("log.dirs"), ",") {
+		errs = append(errs, errors.New("log.dirs: this version takes one directory"))
+	}
+	if v := c.String("controller.quorum.voters"); v != "" {
+		id, addr, ok := strings.Cut(v, "@")
+		switch {
+		case !ok || strings.Contains(v, ","):
+			errs = append(errs, fmt.Errorf("controller.quorum.voters: %q: this version runs one controller; name this node alone as ID@HOST:PORT, or nothing", v))
+		case id != c.String("node.id"):
+			errs = append(errs, fmt.Errorf("controller.quorum.voters: voter %s is not this node (node.id=%s)", id, c.String("node.id")))
+		default:
+			if c.String("metadata.etcd.listen.peer") == "" {
+				c.values["metadata.etcd.listen.peer"] = addr
+				c.origin["metadata.etcd.listen.peer"] = "controller.quorum.voters"
+			}
+		}
+	}
+	if c.Int("group.min.session.timeout.ms") > c.Int("group.max.session.timeout.ms") {
+		errs = append(errs, errors.New("group.min.session.timeout.ms is above group.max.session.timeout.ms"))
+	}
+	if _, err := c.Listeners(); err != nil {
+		errs = append(errs, err)
+	}
+	return errs
+}
+
+// String is a value as text.
+func (c *Config) String(name string) string {
+	v, ok := c.values[name]
+	if !ok {
+		panic("config: no such key: " + name)
+	}
+	return v
+}
+
+// Int is a number; its range was checked by Load.
+func (c *Config) Int(name string) int64 {
+	n, _ := strconv.ParseInt(c.String(name), 10, 64)
+	return n
+}
+
+// Bool is a switch.
+func (c *Config) Bool(name string) bool { return c.String(name) == "true" }
+
+// Duration is a number of milliseconds.
+func (c *Config) Duration(name string) time.Duration {
+	return time.Duration(c.Int(name)) * time.Millisecond
+}
+
+// Entry is one effective option, for DescribeConfigs and for printing.
+type Entry struct {
+	Name, Value, Default, Doc, Origin string
+}
+
+// Entries lists the effective configuration by name.
+func (c *Config) Entries() []Entry {
+	out := make([]Entry, 0, len(keys))
+	for i := range keys {
+		k := &keys[i]
+		out = append(out, Entry{Name: k.name, Value: c.values[k.name], Default: k.def, Doc: k.doc, Origin: c.origin[k.name]})
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
+	return out
+}
+
+// Print writes the effective configuration with the origin of each value.
+func (c *Config) Print(w io.Writer) {
+	for _, e := range c.Entries() {
+		fmt.Fprintf(w, "%s=%s  # %s\n", e.Name, e.Value, e.Origin)
+	}
+}
+
+// PrintReference writes a commented template of every key with its default.
+func PrintReference(w io.Writer) {
+	for i := range keys {
+		k := &keys[i]
+		fmt.Fprintf(w, "# %s\n", k.doc)
+		if k.kind == choice {
+			fmt.Fprintf(w, "# One of: %s\n", strings.ReplaceAll(k.choices, "|", " | "))
+		}
+		fmt.Fprintf(w, "#%s=%s\n\n", k.name, k.def)
+	}
+}

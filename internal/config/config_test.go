@@ -1,0 +1,94 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func load(t *testing.T, file string, overrides ...string) (*Config, error) {
+	t.Helper()
+	path := ""
+	if file != "" {
+		path = filepath.Join(t.TempDir(), "server.properties")
+		if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return Load(path, overrides)
+}
+
+// Every bad value is refused with a text that names the key; all of them are
+// named at once.
+func TestFaultsNameTheKey(t *testing.T) {
+	for _, bad := range []string{
+		"node.id=one", "node.id=-1", "num.partitions=0", "durability=maybe", "auto.create.topics.enable=yes",
+		"listeners=9092", "listeners=PLAINTEXT://h:99999", "listeners=SSL://h:1", "log.dirs=a,b",
+		"metadata.etcd.endpoints=h:2379", "min.insync.replica=2", "controller.quorum.voters=2@h:1",
+		"advertised.listeners=OTHER://h:1", "log.retention.hours=x",
+	} {
+		_, err := load(t, "", bad)
+		key, _, _ := strings.Cut(bad, "=")
+		if err == nil || !strings.Contains(err.Error(), key) {
+			t.Errorf("%s: error %v does not name the key", bad, err)
+		}
+	}
+	_, err := load(t, "num.partitions=0\nnot.a.key=1\n", "node.id=x")
+	for _, want := range []string{"num.partitions", "not.a.key", "node.id", "server.properties"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("faults %v do not name %s", err, want)
+		}
+	}
+}
+
+// A file of Apache Kafka is taken as it is: aliases, its controller listener,
+// and keys of the Java process; an override wins over the file.
+func TestKafkaFile(t *testing.T) {
+	c, err := load(t, `
+process.roles=broker,controller
+node.id=7
+controller.quorum.voters=7@localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+advertised.listeners=PLAINTEXT://kafka.example:19092
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+num.network.threads=3
+log.dirs=/tmp/kraft ${not.expanded}
+log.retention.hours=168
+`, "num.partitions=4", "num.partitions=6")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := c.Listeners()
+	if err != nil || len(l) != 1 || l[0].Address != ":9092" || l[0].AdvertisedHost != "kafka.example" || l[0].AdvertisedPort != 19092 {
+		t.Fatalf("listeners %+v, %v", l, err)
+	}
+	if c.Int("log.retention.ms") != 168*3600*1000 || c.Int("num.partitions") != 6 || c.Int("node.id") != 7 {
+		t.Error("alias, override or file value was lost")
+	}
+	if got := c.String("log.dirs"); got != "/tmp/kraft ${not.expanded}" {
+		t.Errorf("log.dirs %q was expanded", got)
+	}
+	if len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0], "num.network.threads") {
+		t.Errorf("warnings %q", c.Warnings)
+	}
+}
+
+// Every default passes its own check, and the reference names every key.
+func TestDefaultsAreValid(t *testing.T) {
+	c, err := load(t, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ref strings.Builder
+	PrintReference(&ref)
+	for _, e := range c.Entries() {
+		if err := find(e.Name).check(e.Default); err != nil {
+			t.Errorf("default: %v", err)
+		}
+		if !strings.Contains(ref.String(), "#"+e.Name+"=") {
+			t.Errorf("reference lacks %s", e.Name)
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// kind is how a value is read and what is wrong with a bad one.
+type kind int
+
+const (
+	text kind = iota
+	boolean
+	integer
+	milliseconds
+	bytesize
+	choice
+)
+
+// key is one line of the reference: what an operator may set, in which unit,
+// and what it trades.
+type key struct {
+	name    string
+	kind    kind
+	def     string
+	min     int64 // of numbers
+	max     int64 // of numbers; 0 = int64
+	choices string
+	doc     string
+}
+
+const unlimited = int64(1<<63 - 1)
+
+// keys is every server option. Names without a prefix of ours are Kafka's, and
+// mean what they mean there.
+var keys = []key{
+	{name: "node.id", kind: integer, def: "1", max: 1 << 30, doc: "Number of this node, unique in the cluster. It cannot change once data exist."},
+	{name: "process.roles", kind: choice, def: "broker,controller", choices: "broker,controller|controller,broker", doc: "What this process is. This version runs broker and controller in one process."},
+	{name: "listeners", kind: text, def: "PLAINTEXT://127.0.0.1:9092", doc: "NAME://HOST:PORT[,…] to listen on. An empty host listens on every address. Port 0 takes a free one."},
+	{name: "advertised.listeners", kind: text, def: "", doc: "NAME://HOST:PORT[,…] that clients are told. Default: listeners, with this machine's name for an empty host."},
+	{name: "listener.security.protocol.map", kind: text, def: "PLAINTEXT:PLAINTEXT", doc: "NAME:PROTOCOL[,…]. This version serves PLAINTEXT only; anything else is refused at start."},
+	{name: "inter.broker.listener.name", kind: text, def: "", doc: "Listener that brokers use among themselves. Default: the first one."},
+	{name: "controller.listener.names", kind: text, def: "", doc: "Accepted for Kafka's configuration files. The controller of a single node listens on loopback only."},
+	{name: "controller.quorum.voters", kind: text, def: "", doc: "ID@HOST:PORT of the controllers. This version runs one: empty, or this node alone. The port is where its etcd peers listen."},
+	{name: "broker.rack", kind: text, def: "", doc: "Rack or zone of this broker, shown in metadata."},
+	{name: "log.dirs", kind: text, def: "./lockstep-data", doc: "Directory of all data. This version takes one."},
+	{name: "admin.listener", kind: text, def: "127.0.0.1:9644", doc: "HOST:PORT of /metrics, /livez and /readyz. Empty switches it off."},
+	{name: "admin.pprof.enable", kind: boolean, def: "false", doc: "Serve /debug/pprof on the admin listener."},
+
+	{name: "auto.create.topics.enable", kind: boolean, def: "true", doc: "Create a topic when a client asks for one that does not exist."},
+	{name: "num.partitions", kind: integer, def: "1", min: 1, max: 100000, doc: "Partitions of topics created without a count."},
+	{name: "default.replication.factor", kind: integer, def: "1", min: 1, max: 32767, doc: "Replicas of topics created without a factor."},
+	{name: "socket.request.max.bytes", kind: bytesize, def: "104857600", min: 1024, max: 1 << 30, doc: "Largest produce request. Other requests have smaller limits of their own."},
+	{name: "max.connections", kind: integer, def: "10000", min: 1, max: 1 << 30, doc: "Client connections in all."},
+	{name: "max.connections.per.ip", kind: integer, def: "2147483647", min: 1, max: 1<<31 - 1, doc: "Client connections from one address."},
+	{name: "connections.max.idle.ms", kind: milliseconds, def: "600000", min: 1000, doc: "Close a connection that was idle for this long."},
+	{name: "fetch.max.bytes", kind: bytesize, def: "57671680", min: 1024, max: 1 << 30, doc: "Largest fetch response, whatever the client asks for. A larger first batch is still returned whole."},
+	{name: "max.incremental.fetch.session.cache.slots", kind: integer, def: "1000", max: 1 << 20, doc: "Fetch sessions kept. More save bytes per request with many consumers and cost memory."},
+
+	{name: "durability", kind: choice, def: "fsync", choices: "fsync|replicated", doc: "When a write with acks=all is answered: when it is on disk, or when the in-sync replicas have it in memory. The default for topics that do not say."},
+	{name: "message.max.bytes", kind: bytesize, def: "1048588", max: 1 << 30, doc: "Default of max.message.bytes: largest record batch."},
+	{name: "min.insync.replicas", kind: integer, def: "1", min: 1, max: 32767, doc: "Default of min.insync.replicas for topics."},
+	{name: "log.segment.bytes", kind: bytesize, def: "1073741824", min: 1 << 20, max: 1<<31 - 1, doc: "Default of segment.bytes for topics."},
+	{name: "log.roll.ms", kind: milliseconds, def: "604800000", min: 1, doc: "Default of segment.ms for topics."},
+	{name: "log.retention.ms", kind: milliseconds, def: "604800000", min: -1, doc: "Default of retention.ms for topics; -1 keeps for ever."},
+	{name: "log.retention.bytes", kind: bytesize, def: "-1", min: -1, doc: "Default of retention.bytes for topics; -1 sets no limit."},
+	{name: "log.cleanup.policy", kind: text, def: "delete", doc: "Default of cleanup.policy for topics."},
+	{name: "log.retention.check.interval.ms", kind: milliseconds, def: "300000", min: 1, doc: "Time between two looks for segments to delete."},
+
+	{name: "offsets.topic.num.partitions", kind: integer, def: "50", min: 1, max: 10000, doc: "Partitions of __consumer_offsets when it is created."},
+	{name: "offsets.topic.replication.factor", kind: integer, def: "3", min: 1, max: 32767, doc: "Its replicas; lowered to the number of live brokers."},
+	{name: "offsets.topic.segment.bytes", kind: bytesize, def: "104857600", min: 1 << 20, max: 1<<31 - 1, doc: "Its segment size."},
+	{name: "offsets.retention.minutes", kind: integer, def: "10080", min: 1, max: 1 << 30, doc: "How long offsets outlive the last member of their group."},
+	{name: "offsets.retention.check.interval.ms", kind: milliseconds, def: "600000", min: 1, doc: "Time between two looks for expired offsets."},
+	{name: "offset.metadata.max.bytes", kind: bytesize, def: "4096", max: 32767, doc: "Longest string beside a committed offset."},
+	{name: "group.initial.rebalance.delay.ms", kind: milliseconds, def: "3000", doc: "How long the first rebalance of an empty group waits for more members."},
+	{name: "group.min.session.timeout.ms", kind: milliseconds, def: "6000", min: 1, doc: "Shortest session timeout a member may ask for."},
+	{name: "group.max.session.timeout.ms", kind: milliseconds, def: "1800000", min: 1, doc: "Longest session timeout a member may ask for."},
+	{name: "group.max.size", kind: integer, def: "10000", min: 1, max: 1 << 24, doc: "Members of one group."},
+
+	{name: "mirror.flush.ms", kind: milliseconds, def: "1000", min: 1, doc: "How often mirrored logs are flushed in the background. What a power cut takes is fetched again from the source."},
+	{name: "mirror.metadata.refresh.interval.ms", kind: milliseconds, def: "60000", min: 100, doc: "How often a source is described: new topics, growth, deletion, configs, group offsets."},
+	{name: "mirror.num.replica.fetchers", kind: integer, def: "1", min: 1, max: 64, doc: "Fetch connections per mirror and source broker."},
+	{name: "mirror.failed.retry.initial.backoff.ms", kind: milliseconds, def: "100", min: 1, doc: "First delay before a FAILED partition is tried again; it doubles each time."},
+	{name: "mirror.failed.retry.max.backoff.ms", kind: milliseconds, def: "300000", min: 1, doc: "Longest such delay. An unreachable source is tried again at this pace for ever."},
+	{name: "mirror.failed.retry.max.attempts", kind: integer, def: "20", max: 32767, doc: "Tries before a FAILED partition waits for an operator; 0 switches automatic retry off."},
+	{name: "mirror.truncation.timeout.ms", kind: milliseconds, def: "300000", doc: "Longest wait for replicas to truncate before a partition fails; 0 waits for ever."},
+
+	{name: "metadata.etcd.listen.client", kind: text, def: "", doc: "HOST:PORT of the embedded etcd's client port. Default: a free loopback port."},
+	{name: "metadata.etcd.listen.peer", kind: text, def: "", doc: "HOST:PORT of the embedded etcd's peer port. Default: a free loopback port."},
+	{name: "metadata.etcd.endpoints", kind: text, def: "", doc: "An etcd of your own. This version runs the embedded one only: must be empty."},
+	{name: "log.level", kind: choice, def: "info", choices: "debug|info|warn|error", doc: "What is logged to standard error."},
+	{name: "log.format", kind: choice, def: "auto", choices: "auto|text|json", doc: "text on a terminal and JSON otherwise, unless set."},
+}
+
+// aliases are other spellings that Kafka's files use.
+var aliases = map[string]struct {
+	name string
+	mul  int64
+}{
+	"broker.id":             {"node.id", 0},
+	"log.dir":               {"log.dirs", 0},
+	"log.retention.hours":   {"log.retention.ms", 3600_000},
+	"log.retention.minutes": {"log.retention.ms", 60_000},
+	"log.roll.hours":        {"log.roll.ms", 3600_000},
+}
+
+// jvmOnly are keys of Kafka that mean nothing here; they warn, so that a file
+// can be taken over as it is.
+func jvmOnly(name string) bool {
+	switch name {
+	case "num.network.threads", "num.io.threads", "num.recovery.threads.per.data.dir", "background.threads",
+		"queued.max.requests", "socket.send.buffer.bytes", "socket.receive.buffer.bytes", "metric.reporters",
+		"num.replica.fetchers", "log.flush.interval.messages", "log.flush.interval.ms", "metrics.num.samples",
+		"auto.include.jmx.reporter", "security.providers":
+		return true
+	}
+	return strings.HasSuffix(name, ".class") || strings.HasSuffix(name, ".class.name") ||
+		strings.HasPrefix(name, "share.coordinator.") || strings.HasPrefix(name, "transaction.state.log.")
+}
+
+func find(name string) *key {
+	for i := range keys {
+		if keys[i].name == name {
+			return &keys[i]
+		}
+	}
+	return nil
+}
+
+// check tells what is wrong with a value, naming the key.
+func (k *key) check(v string) error {
+	switch k.kind {
+	case boolean:
+		if v != "true" && v != "false" {
+			return fmt.Errorf("%s: %q is neither true nor false", k.name, v)
+		}
+	case integer, milliseconds, bytesize:
+		n, err := strconv.ParseInt(v, 10, 64)
+		high := k.max
+		if high == 0 {
+			high = unlimited
+		}
+		if err != nil || n < k.min || n > high {
+			unit := map[kind]string{integer: "number", milliseconds: "number of milliseconds", bytesize: "number of bytes"}[k.kind]
+			if high == unlimited {
+				return fmt.Errorf("%s: %q is not a %s of at least %d", k.name, v, unit, k.min)
+			}
+			return fmt.Errorf("%s: %q is not a %s from %d to %d", k.name, v, unit, k.min, high)
+		}
+	case choice:
+		for c := range strings.SplitSeq(k.choices, "|") {
+			if v == c {
+				return nil
+			}
+		}
+		return fmt.Errorf("%s: %q is not one of %s", k.name, v, strings.ReplaceAll(k.choices, "|", ", "))
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Listener is one entry of listeners with what clients are told about it.
+type Listener struct {
+	Name           string
+	Protocol       string
+	Address        string // host:port to bind
+	AdvertisedHost string
+	AdvertisedPort int32 // 0: the port that was bound
+}
+
+// Listeners parses listeners, advertised.listeners and the protocol map.
+func (c *Config) Listeners() ([]Listener, error) {
+	protocols, err := protocolMap(c.String("listener.security.protocol.map"))
+	if err != nil {
+		return nil, err
+	}
+	advertised, err := endpoints("advertised.listeners", c.String("advertised.listeners"))
+	if err != nil {
+		return nil, err
+	}
+	bound, err := endpoints("listeners", c.String("listeners"))
+	if err != nil {
+		return nil, err
+	}
+	skip := map[string]bool{}
+	for name := range strings.SplitSeq(c.String("controller.listener.names"), ",") {
+		skip[strings.TrimSpace(name)] = true
+	}
+	var out []Listener
+	seen := map[string]bool{}
+	for _, b := range bound {
+		if skip[b.name] && b.name != "" {
+			continue // Kafka's files list the controller's listener here too
+		}
+		if seen[b.name] {
+			return nil, fmt.Errorf("listeners: %s appears twice", b.name)
+		}
+		seen[b.name] = true
+		protocol, ok := protocols[b.name]
+		if !ok {
+			protocol = b.name
+		}
+		if protocol != "PLAINTEXT" {
+			return nil, fmt.Errorf("listeners: %s has security protocol %s; this version serves PLAINTEXT only", b.name, protocol)
+		}
+		l := Listener{Name: b.name, Protocol: protocol, Address: net.JoinHostPort(b.host, strconv.Itoa(b.port)), AdvertisedHost: b.host}
+		for _, a := range advertised {
+			if a.name == b.name {
+				l.AdvertisedHost, l.AdvertisedPort = a.host, int32(a.port)
+			}
+		}
+		if ip := net.ParseIP(l.AdvertisedHost); l.AdvertisedHost == "" || ip != nil && ip.IsUnspecified() {
+			host, err := os.Hostname()
+			if err != nil {
+				return nil, fmt.Errorf("advertised.listeners: this machine has no name to tell clients, set it: %w", err)
+			}
+			l.AdvertisedHost = host
+		}
+		out = append(out, l)
+	}
+	for _, a := range advertised {
+		if !seen[a.name] {
+			return nil, fmt.Errorf("advertised.listeners: %s is not in listeners", a.name)
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("listeners: no listener for clients")
+	}
+	return out, nil
+}
+
+type endpoint struct {
+	name string
+	host string
+	port int
+}
+
+func endpoints(key, value string) ([]endpoint, error) {
+	var out []endpoint
+	for item := range strings.SplitSeq(value, ",") {
+		item = strings.TrimSpace(item)
+		if item == "" {
+			continue
+		}
+		name, rest, ok := strings.Cut(item, "://")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("%s: %q is not NAME://HOST:PORT", key, item)
+		}
+		host, portText, err := net.SplitHostPort(rest)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %q is not NAME://HOST:PORT: %v", key, item, err)
+		}
+		port, err := strconv.Atoi(portText)
+		if err != nil || port < 0 || port > 65535 {
+			return nil, fmt.Errorf("%s: %q has no valid port", key, item)
+		}
+		out = append(out, endpoint{strings.ToUpper(name), host, port})
+	}
+	return out, nil
+}
+
+func protocolMap(value string) (map[string]string, error) {
+	out := map[string]string{}
+	for item := range strings.SplitSeq(value, ",") {
+		item = strings.TrimSpace(item)
+		if item == "" {
+			continue
+		}
+		name, protocol, ok := strings.Cut(item, ":")
+		if !ok {
+			return nil, fmt.Errorf("listener.security.protocol.map: %q is not NAME:PROTOCOL", item)
+		}
+		out[strings.ToUpper(strings.TrimSpace(name))] = strings.ToUpper(strings.TrimSpace(protocol))
+	}
+	return out, nil
+}

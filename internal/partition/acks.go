@@ -1,0 +1,46 @@
+package partition
+
+// pendingAck is one write that waits for the high watermark to pass its end.
+type pendingAck struct {
+	end  int64
+	done func(error)
+}
+
+// ackQueue holds the waiting writes of one partition, in log order: appends
+// are serialised, so their ends only grow and the queue needs no sorting. Its
+// length is bounded by the requests that connections may have in flight.
+type ackQueue struct {
+	q []pendingAck
+}
+
+func (a *ackQueue) add(end int64, done func(error)) {
+	a.q = append(a.q, pendingAck{end, done})
+}
+
+// take removes and returns the writes that end at or below highWatermark.
+func (a *ackQueue) take(highWatermark int64) []pendingAck {
+	n := 0
+	for n < len(a.q) && a.q[n].end <= highWatermark {
+		n++
+	}
+	if n == 0 {
+		return nil
+	}
+	out := append([]pendingAck(nil), a.q[:n]...)
+	a.q = append(a.q[:0], a.q[n:]...)
+	return out
+}
+
+func (a *ackQueue) takeAll() []pendingAck {
+	out := a.q
+	a.q = nil
+	return out
+}
+
+// finish answers writes outside of every lock, because an answer may write to
+// a socket or call back into this partition.
+func (p *Partition) finish(acks []pendingAck, err error) {
+	for _, a := range acks {
+		a.done(err)
+	}
+}

@@ -1,0 +1,302 @@
+package partition
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockstep-kafka/lockstep/internal/clock"
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/plugins/sdk"
+	"github.com/lockstep-kafka/lockstep/segment"
+)
+
+// Options of a Manager.
+type Options struct {
+	NodeID int32
+	Store  *segment.Store
+	Clock  clock.Clock
+	Logger *slog.Logger
+
+	// MirrorFlush is how often mirrored logs are flushed in the background
+	// (mirror.flush.ms). More often costs throughput, less often means that
+	// more is fetched again after a power cut; the source has it. Default 1 s.
+	MirrorFlush time.Duration
+	// RetentionCheck is how often old segments are looked for
+	// (log.retention.check.interval.ms). Default 5 min.
+	RetentionCheck time.Duration
+}
+
+// EnsureDefaults fills what was not set.
+func (o *Options) EnsureDefaults() {
+	if o.Clock == nil {
+		o.Clock = clock.System()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.MirrorFlush <= 0 {
+		o.MirrorFlush = time.Second
+	}
+	if o.RetentionCheck <= 0 {
+		o.RetentionCheck = 5 * time.Minute
+	}
+}
+
+// Manager holds the replicas of this broker and follows the metadata image.
+type Manager struct {
+	o Options
+
+	mu struct {
+		sync.RWMutex
+		byID   map[metadata.TopicID][]*Partition // by index; nil where this broker has no replica
+		byName map[string]metadata.TopicID
+	}
+
+	// dirty are the mirrored logs with bytes that no flush was asked for yet.
+	dirty struct {
+		sync.Mutex
+		set map[*Partition]struct{}
+	}
+
+	quit chan struct{}
+	done sync.WaitGroup
+}
+
+// NewManager starts a manager without partitions; Apply brings them.
+func NewManager(o Options) *Manager {
+	o.EnsureDefaults()
+	m := &Manager{o: o, quit: make(chan struct{})}
+	m.mu.byID = make(map[metadata.TopicID][]*Partition)
+	m.mu.byName = make(map[string]metadata.TopicID)
+	m.dirty.set = make(map[*Partition]struct{})
+	m.done.Add(1)
+	go m.background()
+	return m
+}
+
+// Apply follows the metadata from prev (nil at first) to next. It is called
+// from one goroutine, in order. A log that cannot be opened leaves its
+// partition offline and is logged once.
+//
+// Logs on disk whose topic the image does not know are left alone: missing
+// metadata is never read as "delete it".
+func (m *Manager) Apply(prev, next *metadata.Image) {
+	if prev != nil {
+		for _, t := range prev.Topics() {
+			if next.TopicByID(t.ID) == nil {
+				m.drop(t)
+			}
+		}
+	}
+	for _, t := range next.Topics() {
+		if prev != nil && prev.TopicByID(t.ID) == t {
+			continue // images share what did not change
+		}
+		m.applyTopic(t)
+	}
+}
+
+func (m *Manager) applyTopic(t *metadata.Topic) {
+	m.mu.RLock()
+	parts := m.mu.byID[t.ID]
+	m.mu.RUnlock()
+	config := segmentConfig(t)
+	grown := slices.Clone(parts)
+	for len(grown) < len(t.Partitions) {
+		grown = append(grown, nil)
+	}
+	for _, mp := range t.Partitions {
+		if int(mp.Index) >= len(grown) || !slices.Contains(mp.Replicas, m.o.NodeID) {
+			continue
+		}
+		p := grown[mp.Index]
+		if p == nil {
+			key := sdk.PartitionKey{Topic: t.Name, TopicID: t.ID, Partition: mp.Index}
+			log, err := m.o.Store.OpenLog(t.ID, mp.Index, config)
+			if err != nil {
+				m.o.Logger.Error("log cannot be opened, partition is offline", "topic", t.Name, "partition", mp.Index, "err", err)
+			}
+			p = newPartition(key, m.o.NodeID, m.o.Clock, log, err, m.markDirty)
+			grown[mp.Index] = p
+		} else if p.log != nil {
+			p.log.SetConfig(config)
+		}
+		p.update(t, mp)
+	}
+	m.mu.Lock()
+	m.mu.byID[t.ID] = grown
+	m.mu.byName[t.Name] = t.ID
+	m.mu.Unlock()
+}
+
+func (m *Manager) drop(t *metadata.Topic) {
+	m.mu.Lock()
+	parts := m.mu.byID[t.ID]
+	delete(m.mu.byID, t.ID)
+	if m.mu.byName[t.Name] == t.ID {
+		delete(m.mu.byName, t.Name)
+	}
+	m.mu.Unlock()
+	for _, p := range parts {
+		if p == nil {
+			continue
+		}
+		p.close()
+		if err := m.o.Store.Delete(t.ID, p.key.Partition); err != nil {
+			m.o.Logger.Error("deleted topic's log could not be removed", "topic", t.Name, "partition", p.key.Partition, "err", err)
+		}
+	}
+}
+
+// Get finds a replica by topic name; nil if this broker has none.
+func (m *Manager) Get(topic string, partition int32) *Partition {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	id, ok := m.mu.byName[topic]
+	if !ok {
+		return nil
+	}
+	return at(m.mu.byID[id], partition)
+}
+
+// ByID finds a replica by topic id; nil if this broker has none.
+func (m *Manager) ByID(id metadata.TopicID, partition int32) *Partition {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return at(m.mu.byID[id], partition)
+}
+
+func at(parts []*Partition, i int32) *Partition {
+	if i < 0 || int(i) >= len(parts) {
+		return nil
+	}
+	return parts[i]
+}
+
+// List returns the replicas sorted by topic and partition.
+func (m *Manager) List() []*Partition {
+	m.mu.RLock()
+	var out []*Partition
+	for _, parts := range m.mu.byID {
+		for _, p := range parts {
+			if p != nil {
+				out = append(out, p)
+			}
+		}
+	}
+	m.mu.RUnlock()
+	slices.SortFunc(out, func(a, b *Partition) int {
+		if c := strings.Compare(a.key.Topic, b.key.Topic); c != 0 {
+			return c
+		}
+		return cmp.Compare(a.key.Partition, b.key.Partition)
+	})
+	return out
+}
+
+// Close ends every partition's waiters and stops the background work. The
+// segment store is closed by its owner afterwards.
+func (m *Manager) Close() {
+	close(m.quit)
+	m.done.Wait()
+	for _, p := range m.List() {
+		p.close()
+	}
+}
+
+func (m *Manager) markDirty(p *Partition) {
+	m.dirty.Lock()
+	m.dirty.set[p] = struct{}{}
+	m.dirty.Unlock()
+}
+
+// background flushes mirrored logs and applies retention: one goroutine for
+// all partitions, so that an idle one costs nothing.
+func (m *Manager) background() {
+	defer m.done.Done()
+	flush := m.o.Clock.NewTimer(m.o.MirrorFlush)
+	retain := m.o.Clock.NewTimer(m.o.RetentionCheck)
+	defer flush.Stop()
+	defer retain.Stop()
+	for {
+		select {
+		case <-m.quit:
+			return
+		case <-flush.C():
+			m.flushDirty()
+			flush.Reset(m.o.MirrorFlush)
+		case <-retain.C():
+			m.retainAll()
+			retain.Reset(m.o.RetentionCheck)
+		}
+	}
+}
+
+func (m *Manager) flushDirty() {
+	m.dirty.Lock()
+	set := m.dirty.set
+	m.dirty.set = make(map[*Partition]struct{})
+	m.dirty.Unlock()
+	for p := range set {
+		p.log.Flush(p.flushed)
+	}
+}
+
+func (m *Manager) retainAll() {
+	for _, p := range m.List() {
+		v := p.view.Load()
+		if p.log == nil || v.gone || v.offline != nil {
+			continue
+		}
+		p.appendMu.Lock()
+		n, err := p.log.Retain(m.o.Clock.Now(), p.view.Load().highWatermark)
+		p.appendMu.Unlock()
+		switch {
+		case errors.Is(err, segment.ErrClosed):
+		case err != nil:
+			m.o.Logger.Error("retention failed", "topic", p.key.Topic, "partition", p.key.Partition, "err", err)
+		case n > 0:
+			m.o.Logger.Info("segments deleted by retention", "topic", p.key.Topic, "partition", p.key.Partition,
+				"segments", n, "log_start", p.log.StartOffset())
+		}
+	}
+}
+
+// segmentConfig turns topic configs into what the log needs. Retention is off
+// where the cleanup policy has no "delete" in it.
+func segmentConfig(t *metadata.Topic) segment.Config {
+	n := func(name string) int64 {
+		v, err := strconv.ParseInt(t.Config(name), 10, 64)
+		if err != nil {
+			return -1
+		}
+		return v
+	}
+	c := segment.Config{
+		SegmentBytes:   n("segment.bytes"),
+		SegmentMs:      n("segment.ms"),
+		RetentionMs:    n("retention.ms"),
+		RetentionBytes: n("retention.bytes"),
+	}
+	deletes := false
+	for policy := range strings.SplitSeq(t.Config("cleanup.policy"), ",") {
+		deletes = deletes || strings.TrimSpace(policy) == "delete"
+	}
+	if !deletes {
+		c.RetentionMs, c.RetentionBytes = -1, -1
+	}
+	return c
+}
+
+// String helps in logs and tests.
+func (p *Partition) String() string {
+	v := p.view.Load()
+	return fmt.Sprintf("%s leader %d epoch %d high watermark %d", p.key, v.leaderID, v.leaderEpoch, v.highWatermark)
+}

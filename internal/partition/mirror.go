@@ -1,0 +1,131 @@
+package partition
+
+import (
+	"context"
+	"fmt"
+)
+
+// MirrorAppend writes batches of the source as they are: offsets, epochs,
+// producer ids and CRCs stay the source's (D13). They must have been verified.
+// leaderEpoch is the leader epoch in which the caller was started; a deposed
+// leader and a partition that is no longer mirrored append nothing (S12, L19).
+func (p *Partition) MirrorAppend(leaderEpoch int32, batches []byte) (end int64, err error) {
+	p.appendMu.Lock()
+	if err := p.mirrorCheckLocked(leaderEpoch); err != nil {
+		p.appendMu.Unlock()
+		return 0, p.wrap(err)
+	}
+	a, err := p.log.Append(batches)
+	if err != nil {
+		p.appendMu.Unlock()
+		p.fail(err)
+		return 0, fmt.Errorf("%s: %w: %w", p.key, ErrStorage, err)
+	}
+	finished := p.advanceLocked()
+	p.appendMu.Unlock()
+	p.finish(finished, nil)
+	p.dirty(p)
+	p.wake()
+	return a.End, nil
+}
+
+// AdvanceLogStart moves the log start up to what the source still has, never
+// beyond our own high watermark (W38).
+func (p *Partition) AdvanceLogStart(leaderEpoch int32, start int64) error {
+	p.appendMu.Lock()
+	defer p.appendMu.Unlock()
+	if err := p.mirrorCheckLocked(leaderEpoch); err != nil {
+		return p.wrap(err)
+	}
+	start = min(start, p.view.Load().highWatermark)
+	if start <= p.log.StartOffset() {
+		return nil
+	}
+	return p.storage(p.log.SetStartOffset(start))
+}
+
+// Truncate cuts the log to end (exclusive) and tells how many offsets went. A
+// batch that holds end goes whole. The high watermark falls with the log.
+func (p *Partition) Truncate(leaderEpoch int32, end int64) (cut int64, err error) {
+	p.appendMu.Lock()
+	defer p.appendMu.Unlock()
+	if err := p.mirrorCheckLocked(leaderEpoch); err != nil {
+		return 0, p.wrap(err)
+	}
+	before := p.log.EndOffset()
+	if end >= before {
+		return 0, nil
+	}
+	if end <= p.log.StartOffset() {
+		err = p.log.TruncateFully(end)
+	} else {
+		err = p.log.Truncate(end)
+	}
+	p.lowerLocked()
+	return before - p.log.EndOffset(), p.storage(err)
+}
+
+// TruncateFully drops everything and lets the empty log begin at start: the
+// source's retention ran ahead of us (W40).
+func (p *Partition) TruncateFully(leaderEpoch int32, start int64) error {
+	p.appendMu.Lock()
+	defer p.appendMu.Unlock()
+	if err := p.mirrorCheckLocked(leaderEpoch); err != nil {
+		return p.wrap(err)
+	}
+	err := p.log.TruncateFully(start)
+	if err == nil {
+		p.tracker.Restart(start)
+		next := *p.view.Load()
+		next.highWatermark = start
+		p.reportEndLocked(&next)
+		p.view.Store(&next)
+		p.log.SetHighWatermark(next.highWatermark)
+	}
+	return p.storage(err)
+}
+
+// Flush makes everything in the log durable.
+func (p *Partition) Flush(ctx context.Context) error {
+	if p.log == nil {
+		return p.wrap(ErrStorage)
+	}
+	done := make(chan error, 1)
+	p.log.Flush(func(err error) { done <- err })
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p *Partition) mirrorCheckLocked(leaderEpoch int32) error {
+	v := p.view.Load()
+	if err := v.usable(); err != nil {
+		return err
+	}
+	if leaderEpoch != v.leaderEpoch {
+		return fmt.Errorf("%w: %d, partition has %d", ErrFencedEpoch, leaderEpoch, v.leaderEpoch)
+	}
+	if !v.attached {
+		return fmt.Errorf("not a mirror partition, or already stopped: %w", ErrNotLeader)
+	}
+	return nil
+}
+
+func (p *Partition) lowerLocked() {
+	end := p.log.EndOffset()
+	p.tracker.Lower(end)
+	next := *p.view.Load()
+	next.highWatermark = min(next.highWatermark, end)
+	p.view.Store(&next)
+	p.log.SetHighWatermark(next.highWatermark)
+}
+
+func (p *Partition) storage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w: %w", p.key, ErrStorage, err)
+}

@@ -1,0 +1,269 @@
+package partition
+
+import (
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/lockstep-kafka/lockstep/internal/clock"
+	"github.com/lockstep-kafka/lockstep/internal/isr"
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/plugins/sdk"
+	"github.com/lockstep-kafka/lockstep/segment"
+)
+
+// Partition is one replica of one partition on this broker.
+type Partition struct {
+	key    sdk.PartitionKey
+	nodeID int32
+	clock  clock.Clock
+	log    *segment.Log // nil while offline from the start
+	dirty  func(*Partition)
+
+	// appendMu serialises everything that changes the log or the role: appends,
+	// truncations, leader epochs. It is held across the write to the page cache
+	// and never across an fsync, the network or a callback.
+	appendMu sync.Mutex
+	acks     ackQueue      // guarded by appendMu
+	tracker  *isr.Tracker  // guarded by appendMu
+	settings topicSettings // guarded by appendMu
+
+	// view is what readers see; replaced as a whole, under appendMu.
+	view atomic.Pointer[view]
+
+	waiters struct {
+		sync.Mutex
+		set map[*Waiter]struct{}
+	}
+}
+
+// view is the published state of a partition: what a request must know without
+// waiting for an append that is under way.
+//
+// Invariant: highWatermark <= the log's end.
+type view struct {
+	leaderID      int32
+	leaderEpoch   int32
+	leader        bool // this broker leads
+	attached      bool // belongs to a mirror and is not STOPPED: client writes are refused (L18)
+	highWatermark int64
+	offline       error // why the log cannot be used; nil if it can
+	gone          bool  // topic deleted or broker closing
+}
+
+// topicSettings are the topic configs that the write path needs, resolved once
+// per metadata change.
+type topicSettings struct {
+	maxMessageBytes int
+	minInSync       int
+	logAppendTime   bool
+	beforeMaxMs     int64
+	afterMaxMs      int64
+	fsync           bool // durability=fsync: the high watermark and acks=all wait for the disk (D11)
+}
+
+// Info is a snapshot for metadata answers, metrics and the mirror manager.
+type Info struct {
+	Leader        bool
+	LeaderID      int32
+	LeaderEpoch   int32
+	LogStart      int64
+	HighWatermark int64
+	LastStable    int64
+	LogEnd        int64
+	ReadOnly      bool
+	Offline       error
+}
+
+func newPartition(key sdk.PartitionKey, nodeID int32, c clock.Clock, log *segment.Log, openErr error, dirty func(*Partition)) *Partition {
+	p := &Partition{key: key, nodeID: nodeID, clock: c, log: log, dirty: dirty}
+	v := &view{leaderID: -1, leaderEpoch: -1, offline: openErr}
+	if log != nil {
+		v.highWatermark = min(log.HighWatermark(), log.EndOffset())
+	}
+	p.view.Store(v)
+	return p
+}
+
+// Key names the partition.
+func (p *Partition) Key() sdk.PartitionKey { return p.key }
+
+// Log is the partition's log; nil while it is offline from the start. Callers
+// outside this package only read from it.
+func (p *Partition) Log() *segment.Log { return p.log }
+
+// Info takes a snapshot.
+func (p *Partition) Info() Info {
+	v := p.view.Load()
+	i := Info{
+		Leader: v.leader, LeaderID: v.leaderID, LeaderEpoch: v.leaderEpoch,
+		HighWatermark: v.highWatermark, ReadOnly: v.attached, Offline: v.offline,
+	}
+	if p.log != nil {
+		i.LogStart, i.LogEnd = p.log.StartOffset(), p.log.EndOffset()
+		i.LastStable = p.log.LastStable(v.highWatermark)
+	}
+	return i
+}
+
+// HighWatermark is the exclusive end of what the ISR has.
+func (p *Partition) HighWatermark() int64 { return p.view.Load().highWatermark }
+
+// LogEnd is where the next batch goes, and the leader epoch of the last one
+// (-1 for an empty log): the position of a mirror, which has no other (D15).
+func (p *Partition) LogEnd() (end int64, lastEpoch int32) {
+	if p.log == nil {
+		return 0, -1
+	}
+	end = p.log.EndOffset()
+	if e, ok := p.log.LatestEpoch(); ok {
+		return end, e
+	}
+	return end, -1
+}
+
+// update applies the metadata image's idea of this partition.
+func (p *Partition) update(t *metadata.Topic, mp *metadata.Partition) {
+	p.appendMu.Lock()
+	old := p.view.Load()
+	next := *old
+	next.leaderID, next.leaderEpoch = mp.Leader, mp.LeaderEpoch
+	next.leader = mp.Leader == p.nodeID
+	next.attached = t.ReadOnly(mp)
+	p.settings = settingsOf(t)
+
+	var failed []pendingAck
+	var stale error
+	switch {
+	case p.log == nil:
+	case next.leader && (!old.leader || old.leaderEpoch != next.leaderEpoch || p.tracker == nil):
+		if !old.leader || p.tracker == nil {
+			// Writes that wait across a raised epoch stay valid: the leader and
+			// its log are the same. Only a change of leader ends them.
+			p.tracker = isr.NewTracker(mp.ISR, next.highWatermark)
+		} else {
+			p.tracker.SetISR(mp.ISR)
+		}
+		p.reportEndLocked(&next)
+	case next.leader:
+		p.tracker.SetISR(mp.ISR)
+		p.reportEndLocked(&next)
+	default:
+		failed, stale = p.acks.takeAll(), p.wrap(ErrNotLeader)
+		p.tracker = nil
+	}
+	if p.log != nil {
+		p.log.SetHighWatermark(next.highWatermark)
+	}
+	p.view.Store(&next)
+	done := p.acks.take(next.highWatermark)
+	p.appendMu.Unlock()
+
+	p.finish(done, nil)
+	p.finish(failed, stale)
+	p.wake()
+}
+
+// reportEndLocked tells the tracker how far this replica is and moves the high
+// watermark in v. Mirrored data counts when it is in the log, because the
+// source still has it (D11); a client's data under durability=fsync counts
+// when it is on disk, so that nobody reads what a power cut takes back.
+func (p *Partition) reportEndLocked(v *view) {
+	if p.tracker == nil {
+		return
+	}
+	end := p.log.EndOffset()
+	if p.settings.fsync && !v.attached {
+		end = p.log.DurableEnd()
+	}
+	if hw, moved := p.tracker.Update(p.nodeID, end); moved || hw != v.highWatermark {
+		v.highWatermark = max(v.highWatermark, hw)
+	}
+}
+
+// advance publishes how far this replica is now, and returns the writes whose
+// acknowledgement that reaches.
+func (p *Partition) advanceLocked() []pendingAck {
+	old := p.view.Load()
+	next := *old
+	p.reportEndLocked(&next)
+	if next.highWatermark == old.highWatermark {
+		return nil
+	}
+	p.view.Store(&next)
+	p.log.SetHighWatermark(next.highWatermark)
+	return p.acks.take(next.highWatermark)
+}
+
+// close ends the partition: its topic was deleted or the broker stops.
+func (p *Partition) close() {
+	p.appendMu.Lock()
+	next := *p.view.Load()
+	next.gone, next.leader = true, false
+	p.view.Store(&next)
+	failed := p.acks.takeAll()
+	p.appendMu.Unlock()
+	p.finish(failed, p.wrap(ErrClosed))
+	p.wake()
+}
+
+// fail takes the partition offline after its disk failed.
+func (p *Partition) fail(err error) {
+	p.appendMu.Lock()
+	next := *p.view.Load()
+	if next.offline == nil {
+		next.offline = err
+	}
+	p.view.Store(&next)
+	failed := p.acks.takeAll()
+	p.appendMu.Unlock()
+	p.finish(failed, fmt.Errorf("%s: %w: %w", p.key, ErrStorage, err))
+	p.wake()
+}
+
+func (p *Partition) wrap(err error) error { return fmt.Errorf("%s: %w", p.key, err) }
+
+// usable answers why a leader's request cannot be served, or nil.
+func (v *view) usable() error {
+	switch {
+	case v.gone:
+		return ErrUnknown
+	case v.offline != nil:
+		return fmt.Errorf("%w: %w", ErrStorage, v.offline)
+	case !v.leader:
+		return ErrNotLeader
+	}
+	return nil
+}
+
+// checkEpoch compares the leader epoch that a client believes in with ours
+// (KIP-320); -1 skips the check.
+func (v *view) checkEpoch(current int32) error {
+	switch {
+	case current < 0 || current == v.leaderEpoch:
+		return nil
+	case current < v.leaderEpoch:
+		return fmt.Errorf("%w: %d < %d", ErrFencedEpoch, current, v.leaderEpoch)
+	}
+	return fmt.Errorf("%w: %d > %d", ErrUnknownEpoch, current, v.leaderEpoch)
+}
+
+func settingsOf(t *metadata.Topic) topicSettings {
+	number := func(name string, otherwise int64) int64 {
+		n, err := strconv.ParseInt(t.Config(name), 10, 64)
+		if err != nil {
+			return otherwise // the controller validated it; a gap in the table means the default
+		}
+		return n
+	}
+	const never = int64(1<<63 - 1)
+	return topicSettings{
+		maxMessageBytes: int(number("max.message.bytes", 1048588)),
+		minInSync:       int(number("min.insync.replicas", 1)),
+		logAppendTime:   t.Config("message.timestamp.type") == "LogAppendTime",
+		beforeMaxMs:     number("message.timestamp.before.max.ms", never),
+		afterMaxMs:      number("message.timestamp.after.max.ms", 3600000),
+		fsync:           t.Config("durability") != "replicated",
+	}
+}

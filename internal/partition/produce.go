@@ -1,0 +1,204 @@
+package partition
+
+import (
+	"fmt"
+
+	"github.com/lockstep-kafka/lockstep/internal/record"
+	"github.com/lockstep-kafka/lockstep/pipeline"
+)
+
+// ProduceOptions is what a produce request says beside its records.
+type ProduceOptions struct {
+	Acks int16 // 0 and 1: answer after the append; -1: after the high watermark passed
+}
+
+// ProduceResult is the answer to one accepted batch.
+type ProduceResult struct {
+	BaseOffset    int64
+	LogAppendTime int64 // milliseconds, -1 if the batch keeps the producer's time
+	LogStart      int64
+}
+
+// Produce appends one batch of a client. records is verified, then changed in
+// place (base offset, leader epoch, and for LogAppendTime the timestamp and
+// CRC); the caller must not use it before done was called. done is called
+// exactly once, on this or on another goroutine.
+//
+// A batch that the producer sent before (same id, epoch and sequence) is
+// answered with the offset it already has; it is not appended again.
+func (p *Partition) Produce(records []byte, o ProduceOptions, done func(ProduceResult, error)) {
+	fail := func(err error) { done(ProduceResult{BaseOffset: -1, LogAppendTime: -1, LogStart: -1}, p.wrap(err)) }
+
+	p.appendMu.Lock()
+	v := p.view.Load()
+	err := v.usable()
+	if err == nil && v.attached {
+		err = ErrReadOnly
+	}
+	var b record.Batch
+	if err == nil {
+		b, err = p.admitLocked(records, o)
+	}
+	if err != nil {
+		p.appendMu.Unlock()
+		fail(err)
+		return
+	}
+	dup, err := p.log.CheckProducer(b)
+	if err != nil {
+		p.appendMu.Unlock()
+		fail(err)
+		return
+	}
+	if dup != nil {
+		r := ProduceResult{BaseOffset: dup.BaseOffset, LogAppendTime: -1, LogStart: p.log.StartOffset()}
+		if p.settings.logAppendTime {
+			r.LogAppendTime = dup.Timestamp
+		}
+		p.answerAtLocked(dup.LastOffset+1, o.Acks, func(err error) {
+			if err != nil {
+				fail(err)
+				return
+			}
+			done(r, nil)
+		})
+		return
+	}
+
+	r := ProduceResult{BaseOffset: p.log.EndOffset(), LogAppendTime: -1, LogStart: p.log.StartOffset()}
+	b.SetBaseOffset(r.BaseOffset)
+	b.SetLeaderEpoch(v.leaderEpoch)
+	if p.settings.logAppendTime {
+		r.LogAppendTime = p.clock.Now().UnixMilli()
+		b.SetMaxTimestamp(r.LogAppendTime)
+	}
+	p.appendLocked(b, o.Acks, func(_ int64, err error) {
+		if err != nil {
+			fail(err)
+			return
+		}
+		done(r, nil)
+	})
+}
+
+// admitLocked checks one client batch against the wire format's rules and the
+// topic's settings.
+func (p *Partition) admitLocked(records []byte, o ProduceOptions) (record.Batch, error) {
+	s := &p.settings
+	if len(records) > s.maxMessageBytes {
+		return nil, fmt.Errorf("%w: %d > %d bytes", ErrTooLarge, len(records), s.maxMessageBytes)
+	}
+	b, err := pipeline.VerifyProduce(records, s.maxMessageBytes)
+	if err != nil {
+		return nil, err
+	}
+	if o.Acks == -1 && len(p.tracker.ISR()) < s.minInSync {
+		return nil, fmt.Errorf("%w: %d < %d", ErrNotEnoughReplicas, len(p.tracker.ISR()), s.minInSync)
+	}
+	if !s.logAppendTime {
+		now, ts := p.clock.Now().UnixMilli(), b.MaxTimestamp()
+		// Written as differences that cannot overflow for any timestamp: a
+		// client may send ±2^62.
+		if ts >= 0 && ((ts > now && ts-now > s.afterMaxMs) || (ts < now && now-ts > s.beforeMaxMs)) {
+			return nil, fmt.Errorf("%w: %d ms, now %d ms", ErrTimestamp, ts, now)
+		}
+	}
+	return b, nil
+}
+
+// AppendInternal appends one batch of our own coordinators, also where clients
+// may not write (L19). Its base offset and leader epoch are set here. done is
+// called once, when the high watermark has passed the batch.
+func (p *Partition) AppendInternal(leaderEpoch int32, batch []byte, done func(end int64, err error)) {
+	p.appendMu.Lock()
+	v := p.view.Load()
+	err := v.usable()
+	if err == nil {
+		err = v.checkEpoch(leaderEpoch)
+	}
+	if err == nil {
+		var rest []byte
+		var b record.Batch
+		if b, rest, err = record.Next(batch); err == nil && len(rest) != 0 {
+			err = fmt.Errorf("%d bytes after the batch", len(rest))
+		}
+		if err == nil {
+			b.SetBaseOffset(p.log.EndOffset())
+			b.SetLeaderEpoch(v.leaderEpoch)
+			p.appendDurableLocked(b, done)
+			return
+		}
+	}
+	p.appendMu.Unlock()
+	done(0, p.wrap(err))
+}
+
+// appendLocked writes b and arranges the answer; it releases appendMu.
+func (p *Partition) appendLocked(b record.Batch, acks int16, done func(end int64, err error)) {
+	a, err := p.log.Append(b)
+	if err != nil {
+		p.appendMu.Unlock()
+		p.fail(err)
+		done(0, fmt.Errorf("%w: %w", ErrStorage, err))
+		return
+	}
+	before := p.view.Load()
+	toDisk := p.settings.fsync && !before.attached
+	finished := p.advanceLocked()
+	moved := p.view.Load() != before
+	p.answerAtLocked(a.End, acks, func(err error) { done(a.End, err) })
+	if toDisk {
+		p.log.Flush(p.flushed)
+	}
+	p.finish(finished, nil)
+	if moved {
+		p.wake()
+	}
+}
+
+// appendDurableLocked is appendLocked for our own batches inside a mirror
+// topic: markers and the producer id reset of a failover must be on disk before
+// the partition becomes writable (9.14), though mirrored data is flushed in the
+// background.
+func (p *Partition) appendDurableLocked(b record.Batch, done func(end int64, err error)) {
+	if !p.view.Load().attached {
+		p.appendLocked(b, -1, done)
+		return
+	}
+	p.appendLocked(b, -1, func(end int64, err error) {
+		if err != nil {
+			done(end, err)
+			return
+		}
+		p.log.Flush(func(err error) { done(end, err) })
+	})
+}
+
+// answerAtLocked calls done when the write that ends at end has the
+// acknowledgement asked for; it releases appendMu.
+func (p *Partition) answerAtLocked(end int64, acks int16, done func(error)) {
+	v := p.view.Load()
+	if acks != -1 || end <= v.highWatermark {
+		p.appendMu.Unlock()
+		done(nil)
+		return
+	}
+	p.acks.add(end, done)
+	p.appendMu.Unlock()
+}
+
+// flushed runs on the store's flusher goroutine after an fsync.
+func (p *Partition) flushed(err error) {
+	if err != nil {
+		p.fail(err)
+		return
+	}
+	p.appendMu.Lock()
+	var finished []pendingAck
+	if p.log != nil && p.tracker != nil {
+		finished = p.advanceLocked()
+	}
+	p.appendMu.Unlock()
+	p.finish(finished, nil)
+	p.wake()
+}

@@ -1,0 +1,163 @@
+package partition
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/lockstep-kafka/lockstep/internal/producer"
+	"github.com/lockstep-kafka/lockstep/plugins/sdk"
+	"github.com/lockstep-kafka/lockstep/segment"
+)
+
+// Isolation levels of a fetch.
+const (
+	ReadUncommitted int8 = 0
+	ReadCommitted   int8 = 1
+)
+
+// Timestamps with a meaning in ListOffset.
+const (
+	Latest       int64 = -1
+	Earliest     int64 = -2
+	MaxTimestamp int64 = -3
+)
+
+// ReadRequest asks for batches from Offset on.
+type ReadRequest struct {
+	Offset             int64
+	MaxBytes           int
+	AtLeastOne         bool // return the first batch whole even if it is larger than MaxBytes
+	Isolation          int8
+	CurrentLeaderEpoch int32 // -1: not checked
+	LastFetchedEpoch   int32 // -1: no divergence check
+}
+
+// ReadResult is one answer. The caller releases View when the bytes are sent.
+type ReadResult struct {
+	View          segment.View
+	HighWatermark int64
+	LastStable    int64
+	LogStart      int64
+	Aborted       []producer.AbortedTxn // only for ReadCommitted
+	Diverging     *sdk.EpochEnd         // the histories part: no data
+	LeaderID      int32
+	LeaderEpoch   int32
+}
+
+// Read serves a consumer: nothing at or above the high watermark, for
+// ReadCommitted nothing at or above the last stable offset. On an error the
+// result still carries the offsets and the leader that the answer needs.
+func (p *Partition) Read(r ReadRequest) (ReadResult, error) {
+	v := p.view.Load()
+	res := ReadResult{HighWatermark: -1, LastStable: -1, LogStart: -1, LeaderID: v.leaderID, LeaderEpoch: v.leaderEpoch}
+	if err := v.usable(); err != nil {
+		return res, p.wrap(err)
+	}
+	if err := v.checkEpoch(r.CurrentLeaderEpoch); err != nil {
+		return res, p.wrap(err)
+	}
+	res.HighWatermark = v.highWatermark
+	res.LastStable = p.log.LastStable(v.highWatermark)
+	res.LogStart = p.log.StartOffset()
+
+	if r.LastFetchedEpoch >= 0 {
+		epoch, end := p.log.EpochEnd(r.LastFetchedEpoch)
+		if epoch < 0 {
+			return res, p.wrap(fmt.Errorf("%w: no epoch at or below %d is known", ErrOutOfRange, r.LastFetchedEpoch))
+		}
+		if epoch < r.LastFetchedEpoch || end < r.Offset {
+			res.Diverging = &sdk.EpochEnd{Epoch: epoch, End: end}
+			return res, nil
+		}
+	}
+	if logEnd := p.log.EndOffset(); r.Offset < res.LogStart || r.Offset > logEnd {
+		return res, p.wrap(fmt.Errorf("%w: %d is not in [%d, %d]", ErrOutOfRange, r.Offset, res.LogStart, logEnd))
+	}
+	end := res.HighWatermark
+	if r.Isolation == ReadCommitted {
+		end = res.LastStable
+	}
+	if r.Offset >= end || r.MaxBytes <= 0 && !r.AtLeastOne {
+		return res, nil
+	}
+	view, err := p.log.Read(r.Offset, r.MaxBytes, end, r.AtLeastOne)
+	if err != nil {
+		return res, p.readError(err)
+	}
+	res.View = view
+	if r.Isolation == ReadCommitted && view.Len() > 0 {
+		res.Aborted = p.log.Aborted(r.Offset, end)
+	}
+	return res, nil
+}
+
+// EpochEnd answers OffsetForLeaderEpoch from the epochs in the log (L3).
+func (p *Partition) EpochEnd(currentEpoch, epoch int32) (sdk.EpochEnd, error) {
+	v := p.view.Load()
+	if err := v.usable(); err != nil {
+		return sdk.Undefined, p.wrap(err)
+	}
+	if err := v.checkEpoch(currentEpoch); err != nil {
+		return sdk.Undefined, p.wrap(err)
+	}
+	e, end := p.log.EpochEnd(epoch)
+	return sdk.EpochEnd{Epoch: e, End: end}, nil
+}
+
+// ListOffset finds an offset by timestamp or by one of the names above. Not
+// found is offset -1 without an error.
+func (p *Partition) ListOffset(ts int64, isolation int8, currentEpoch int32) (offset, timestamp int64, epoch int32, err error) {
+	v := p.view.Load()
+	if err = v.usable(); err == nil {
+		err = v.checkEpoch(currentEpoch)
+	}
+	if err != nil {
+		return -1, -1, -1, p.wrap(err)
+	}
+	end := v.highWatermark
+	if isolation == ReadCommitted {
+		end = p.log.LastStable(end)
+	}
+	switch ts {
+	case Latest:
+		// The epoch of the last record below the end, as a consumer that
+		// starts here will send it back for validation (KIP-320).
+		e := int32(-1)
+		if end > p.log.StartOffset() {
+			if x, ok := p.log.EpochAt(end - 1); ok {
+				e = x
+			}
+		}
+		return end, -1, e, nil
+	case Earliest:
+		start := p.log.StartOffset()
+		e, ok := p.log.EpochAt(start)
+		if !ok {
+			e = -1
+		}
+		return start, -1, e, nil
+	case MaxTimestamp:
+		o, t, e, ok := p.log.MaxTimestamp()
+		if !ok || o >= end {
+			return -1, -1, -1, nil
+		}
+		return o, t, e, nil
+	}
+	o, t, e, ok, err := p.log.OffsetForTime(ts)
+	if err != nil {
+		return -1, -1, -1, p.readError(err)
+	}
+	if !ok || o >= end {
+		return -1, -1, -1, nil
+	}
+	return o, t, e, nil
+}
+
+// readError keeps a race between a read and a truncation or retention apart
+// from a failing disk: the former is an ordinary answer.
+func (p *Partition) readError(err error) error {
+	if errors.Is(err, segment.ErrOutOfRange) {
+		return p.wrap(fmt.Errorf("%w: %w", ErrOutOfRange, err))
+	}
+	return p.storage(err)
+}
