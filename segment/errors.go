@@ -1,0 +1,37 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrOutOfRange: the offset is below the log start or above the log end.
+	ErrOutOfRange = errors.New("segment: offset out of range")
+	// ErrClosed: the log or its store was closed, or the log was deleted.
+	ErrClosed = errors.New("segment: closed")
+	// ErrOffsetOrder: a batch does not lie at or behind the log end.
+	ErrOffsetOrder = errors.New("segment: offset order")
+	// ErrFailed: an fsync, or the repair of a broken write, failed before.
+	// Nothing of this store is acknowledged any more (fsync is asked once, a later
+	// success proves nothing); what is in the page cache can still be read.
+	ErrFailed = errors.New("segment: store failed")
+	// ErrCorrupt marks damage: bytes that were once durable and cannot be read as
+	// batches any more. The error is a *DamageError.
+	ErrCorrupt = errors.New("segment: damaged")
+)
+
+// DamageError names damaged bytes. Nothing is deleted or cut because of it.
+type DamageError struct {
+	File   string
+	At     int64 // position in the file
+	Offset int64 // first log offset that cannot be read
+	Err    error
+}
+
+func (e *DamageError) Error() string {
+	return fmt.Sprintf("segment: %s is damaged at position %d, offset %d: %v", e.File, e.At, e.Offset, e.Err)
+}
+
+// Unwrap makes errors.Is(err, ErrCorrupt) hold.
+func (e *DamageError) Unwrap() []error { return []error{ErrCorrupt, e.Err} }

@@ -1,0 +1,126 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/lockstep-kafka/lockstep/internal/clock"
+)
+
+// Options configure a Store, that is one log directory.
+type Options struct {
+	// Dir is the log directory; it is made if it is not there.
+	Dir string
+
+	// FS is the file system. nil is the real one, whose files can be sent to a
+	// socket by the kernel; any other is read through ReadAt.
+	FS vfs.FS
+
+	Clock  clock.Clock  // nil: the machine's
+	Logger *slog.Logger // nil: discard
+
+	// FlushInterval is how long appended bytes may stay unsynced when nobody asks
+	// for a flush. Less bounds what a power cut takes from a mirror (which fetches
+	// it again); more gives larger writes. Default 1 s (mirror.flush.ms); negative: never.
+	FlushInterval time.Duration
+
+	// CheckpointInterval is how often high watermarks and durable ends are noted
+	// in the watermarks file, hence how much a recovery has to scan. Default 5 s.
+	CheckpointInterval time.Duration
+
+	// MaxOpenFiles bounds the segment files held open. Files with unsynced bytes
+	// and files that a View holds are not closed for it. Default 4096.
+	MaxOpenFiles int
+
+	// IndexMemory is the memory of the index store in bytes: block cache and
+	// memtables. Default 16 MiB.
+	IndexMemory int64
+}
+
+// EnsureDefaults fills what is zero.
+func (o *Options) EnsureDefaults() {
+	if o.Clock == nil {
+		o.Clock = clock.System()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.FlushInterval == 0 {
+		o.FlushInterval = time.Second
+	}
+	if o.CheckpointInterval == 0 {
+		o.CheckpointInterval = 5 * time.Second
+	}
+	if o.MaxOpenFiles == 0 {
+		o.MaxOpenFiles = 4096
+	}
+	if o.IndexMemory == 0 {
+		o.IndexMemory = 16 << 20
+	}
+}
+
+// Validate names every fault at once.
+func (o *Options) Validate() error {
+	var errs []error
+	if o.Dir == "" {
+		errs = append(errs, errors.New("Dir is empty"))
+	}
+	if o.CheckpointInterval < 0 {
+		errs = append(errs, fmt.Errorf("CheckpointInterval is %s, must not be negative", o.CheckpointInterval))
+	}
+	if o.MaxOpenFiles < 8 {
+		errs = append(errs, fmt.Errorf("MaxOpenFiles is %d, must be 8 or more", o.MaxOpenFiles))
+	}
+	if o.IndexMemory < 1<<20 {
+		errs = append(errs, fmt.Errorf("IndexMemory is %d, must be 1 MiB or more", o.IndexMemory))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("segment options: %w", err)
+	}
+	return nil
+}
+
+// Config is what a topic says about one log. The zero Config is DefaultConfig;
+// if any field is set, all are taken as they are.
+type Config struct {
+	// SegmentBytes closes a segment that has reached it (segment.bytes). An append
+	// is never split, so a single one may make a larger segment. Default 1 GiB,
+	// at most 2 GiB - 1; 0 or less means the default.
+	SegmentBytes int64
+	// SegmentMs closes a segment whose first and newest timestamp are that far
+	// apart (segment.ms); 0 or less means never.
+	SegmentMs int64
+	// RetentionMs deletes closed segments whose newest timestamp is older
+	// (retention.ms). Negative means never, 0 at once, as in Kafka.
+	RetentionMs int64
+	// RetentionBytes deletes the oldest closed segments while the log without them
+	// has at least that size (retention.bytes). Negative means never.
+	RetentionBytes int64
+	// ProducerExpirationMs forgets idle producers (producer.id.expiration.ms).
+	// 0 means a day; negative never. One with an open transaction never goes (L10).
+	ProducerExpirationMs int64
+}
+
+// DefaultConfig keeps everything in segments of 1 GiB.
+func DefaultConfig() Config {
+	return Config{SegmentBytes: 1 << 30, RetentionMs: -1, RetentionBytes: -1}
+}
+
+func (c Config) withDefaults() Config {
+	if c == (Config{}) {
+		c = DefaultConfig()
+	}
+	if c.SegmentBytes <= 0 {
+		c.SegmentBytes = 1 << 30
+	}
+	c.SegmentBytes = min(c.SegmentBytes, math.MaxInt32)
+	if c.ProducerExpirationMs == 0 {
+		c.ProducerExpirationMs = 24 * 60 * 60 * 1000
+	}
+	return c
+}
