@@ -1,0 +1,2 @@
+// Package controller is the only writer of cluster metadata.
+package controller

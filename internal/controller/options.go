@@ -1,0 +1,130 @@
+package controller
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"time"
+
+	"github.com/lockstep-kafka/lockstep/internal/clock"
+)
+
+// Options opens a Controller.
+type Options struct {
+	// Dir holds the embedded etcd. It should not share a disk with busy segment
+	// directories if that can be avoided: its fsync times are election times.
+	Dir string
+	// KeyFile holds the key that seals secrets before they are stored. Made with
+	// mode 0600 if it does not exist; losing it loses the stored secrets.
+	// Default: cluster.key beside Dir.
+	KeyFile string
+	// NodeID is this node's id, and its name in etcd and in the election.
+	NodeID int32
+	// ClusterID, if set, must be the stored one; on a first start it becomes the
+	// stored one. Empty takes what is stored, or draws a new id.
+	ClusterID string
+
+	// ClientListen and PeerListen are host:port of etcd's own ports. Empty:
+	// loopback, on a port that is free. An open client port lets everybody who
+	// reaches it read and write the metadata; etcdctl needs it.
+	ClientListen, PeerListen string
+
+	// DefaultPartitions is for topics created without a count. Default 1.
+	DefaultPartitions int32
+	// DefaultReplicationFactor is for topics created without one, mirror topics
+	// among them (W12). Default 1.
+	DefaultReplicationFactor int16
+	// MaxPartitionsPerTopic bounds one topic, hence one command. Default 10 000,
+	// Kafka's bound for one request.
+	MaxPartitionsPerTopic int32
+
+	// ElectionTTL is how long a controller that vanished keeps its office; etcd
+	// counts in whole seconds. Default 5 s.
+	ElectionTTL time.Duration
+	// QuotaBytes is where etcd stops writing. Default 4 GiB.
+	QuotaBytes int64
+	// CompactRevisions is how many revisions of history etcd keeps; a watch that
+	// falls further behind reads everything anew. Default 10 000.
+	CompactRevisions int64
+	// RequestTimeout bounds one etcd request. Default 10 s.
+	RequestTimeout time.Duration
+
+	Logger *slog.Logger
+	Clock  clock.Clock
+	// Rand gives ids. Default crypto/rand.
+	Rand io.Reader
+}
+
+// EnsureDefaults fills what is not set.
+func (o *Options) EnsureDefaults() {
+	if o.KeyFile == "" && o.Dir != "" {
+		o.KeyFile = filepath.Join(filepath.Dir(filepath.Clean(o.Dir)), "cluster.key")
+	}
+	if o.DefaultPartitions == 0 {
+		o.DefaultPartitions = 1
+	}
+	if o.DefaultReplicationFactor == 0 {
+		o.DefaultReplicationFactor = 1
+	}
+	if o.MaxPartitionsPerTopic == 0 {
+		o.MaxPartitionsPerTopic = 10_000
+	}
+	if o.ElectionTTL == 0 {
+		o.ElectionTTL = 5 * time.Second
+	}
+	if o.QuotaBytes == 0 {
+		o.QuotaBytes = 4 << 30
+	}
+	if o.CompactRevisions == 0 {
+		o.CompactRevisions = 10_000
+	}
+	if o.RequestTimeout == 0 {
+		o.RequestTimeout = 10 * time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Clock == nil {
+		o.Clock = clock.System()
+	}
+	if o.Rand == nil {
+		o.Rand = rand.Reader
+	}
+}
+
+// Validate names every fault at once.
+func (o *Options) Validate() error {
+	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("controller: "+format, args...)) }
+	if o.Dir == "" {
+		fault("Dir: required")
+	}
+	if o.NodeID < 0 {
+		fault("NodeID %d: must not be negative", o.NodeID)
+	}
+	if o.DefaultPartitions < 1 || o.DefaultPartitions > o.MaxPartitionsPerTopic {
+		fault("DefaultPartitions %d: must be 1 to %d", o.DefaultPartitions, o.MaxPartitionsPerTopic)
+	}
+	if o.DefaultReplicationFactor < 1 {
+		fault("DefaultReplicationFactor %d: must be at least 1", o.DefaultReplicationFactor)
+	}
+	if o.ElectionTTL < time.Second {
+		fault("ElectionTTL %v: must be at least 1s", o.ElectionTTL)
+	}
+	if o.CompactRevisions < 1 {
+		fault("CompactRevisions %d: must be at least 1", o.CompactRevisions)
+	}
+	for name, addr := range map[string]string{"ClientListen": o.ClientListen, "PeerListen": o.PeerListen} {
+		if addr == "" {
+			continue
+		}
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			fault("%s %q: not host:port", name, addr)
+		}
+	}
+	return errors.Join(errs...)
+}
