@@ -1,0 +1,69 @@
+# Targets run alone on a bare machine that has Go; interop and bench also want
+# Java 17, Maven and kcat, which "make deps" installs where it may.
+
+GO       ?= go
+FUZZTIME ?= 10s
+BENCH_MB ?= 1024
+
+# The binary is static: no C compiler is needed to build or test it.
+export CGO_ENABLED ?= 0
+
+SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
+
+.PHONY: help deps deps-go deps-system deps-kafka build run demo test lint interop bench race fuzz clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+deps: deps-go deps-system deps-kafka ## fetch modules, Java and test clients, Apache Kafka's jars
+
+deps-go:
+	$(GO) mod download
+
+deps-system:
+	@sh fixtures/deps.sh
+
+deps-kafka:
+	$(GO) run ./fixtures/apachekafka/fetch
+
+build: bin/lockstep $(SCRIPTS) ## build bin/lockstep and the kafka-mirrors scripts
+
+.PHONY: bin/lockstep # go build knows best whether anything changed
+bin/lockstep:
+	$(GO) build -trimpath -o $@ ./cmd/lockstep
+
+$(SCRIPTS): Makefile
+	@mkdir -p bin
+	@printf '%s\n' '#!/bin/sh' 'exec "$$(dirname "$$(readlink -f "$$0")")/lockstep" mirrors "$$@"' > $@
+	@chmod +x $@
+
+run: build ## start a server on 127.0.0.1:9092, data in ./lockstep-data
+	bin/lockstep server
+
+demo: build ## two clusters, a mirror, failover and failback in under a minute
+	bin/lockstep demo
+
+test: ## all tests that need nothing but Go
+	$(GO) test ./...
+
+lint: ## gofmt and go vet, with all build tags
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
+	if [ -n "$$unformatted" ]; then echo "not formatted (run gofmt -w):"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) vet -tags interop ./fixtures/...
+	$(GO) mod verify
+
+interop: build ## against Apache Kafka, librdkafka and franz-go (sizes: LOCKSTEP_INTEROP_MB, LOCKSTEP_CHAOS_ROUNDS)
+	$(GO) test -tags interop -count=1 -timeout 60m ./fixtures/interop/
+
+bench: build ## the mirror path beside the null mirror: MB/s and CPU s/GB (size: BENCH_MB)
+	LOCKSTEP_BENCH_MB=$(BENCH_MB) $(GO) test -tags interop -count=1 -timeout 60m -run '^$$' -bench Mirror -benchtime 3x ./fixtures/interop/
+
+race: ## all tests under the race detector (needs a C compiler)
+	CGO_ENABLED=1 $(GO) test -race ./...
+
+fuzz: ## every fuzz target for FUZZTIME
+	@sh fixtures/fuzz.sh $(FUZZTIME)
+
+clean: ## remove bin and test leftovers
+	rm -rf bin
