@@ -3,18 +3,39 @@ package group
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf16"
+
+	"github.com/VictoriaMetrics/metrics"
 
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/internal/obs"
 )
 
 // TopicName is the internal topic that holds groups and offsets.
 const TopicName = "__consumer_offsets"
 
 // Coordinator coordinates the groups whose partitions of __consumer_offsets
-// this broker leads. Its methods are safe for use by several goroutines.
+// this broker leads. Its methods are safe for use by several goroutines; those
+// with a context wait for their answer, and a context that ends gives up the
+// answer, not what was asked.
 type Coordinator struct {
-	o Options
+	o     Options
+	count atomic.Int64 // groups of all shards
+	loads *metrics.PrometheusHistogram
+
+	mu struct {
+		sync.RWMutex
+		shards map[int32]*shard
+		closed bool
+	}
+	running sync.WaitGroup // the shards' goroutines
 }
 
 // New makes a coordinator that leads nothing yet.
@@ -23,64 +44,296 @@ func New(o Options) (*Coordinator, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	return &Coordinator{o: o}, nil
+	c := &Coordinator{o: o, loads: obs.Histogram("lockstep_group_load_seconds")}
+	c.mu.shards = map[int32]*shard{}
+	obs.Gauge("lockstep_groups", func() float64 { return float64(c.count.Load()) })
+	return c, nil
 }
 
-// Close ends every goroutine of the coordinator.
-func (c *Coordinator) Close() {}
+// Close drops every partition and waits for their goroutines. What waits is
+// answered with ErrNotCoordinator.
+func (c *Coordinator) Close() {
+	c.mu.Lock()
+	c.mu.closed = true
+	for p, s := range c.mu.shards {
+		s.stop()
+		delete(c.mu.shards, p)
+	}
+	c.mu.Unlock()
+	c.running.Wait()
+}
 
-// Apply follows the metadata.
-func (c *Coordinator) Apply(prev, next *metadata.Image) {}
+// BecomeLeader takes over a partition of __consumer_offsets: its groups answer
+// ErrLoading until the log has been replayed. An epoch that is not newer than
+// the one already led changes nothing.
+func (c *Coordinator) BecomeLeader(partition, leaderEpoch int32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.closed {
+		return
+	}
+	if old := c.mu.shards[partition]; old != nil {
+		if old.epoch >= leaderEpoch {
+			return
+		}
+		old.stop()
+	}
+	s := newShard(c, partition, leaderEpoch)
+	c.mu.shards[partition] = s
+	c.running.Go(s.run)
+}
 
-// BecomeLeader loads a partition of __consumer_offsets.
-func (c *Coordinator) BecomeLeader(partition, leaderEpoch int32) {}
+// Resign drops a partition; those who wait find the new coordinator.
+func (c *Coordinator) Resign(partition int32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.mu.shards[partition]; s != nil {
+		s.stop()
+		delete(c.mu.shards, partition)
+	}
+}
 
-// Resign drops a partition.
-func (c *Coordinator) Resign(partition int32) {}
+// Apply follows the metadata from prev (nil at first) to next: it takes and
+// drops partitions of __consumer_offsets with their leadership, and forgets
+// what was committed in topics that are gone. The partitions themselves must
+// have seen next before.
+func (c *Coordinator) Apply(prev, next *metadata.Image) {
+	lead := map[int32]int32{}
+	if t := next.Topic(TopicName); t != nil {
+		for _, p := range t.Partitions {
+			if p.Leader == c.o.NodeID {
+				lead[p.Index] = p.LeaderEpoch
+			}
+		}
+	}
+	c.mu.RLock()
+	var lost []int32
+	for p := range c.mu.shards {
+		if _, ok := lead[p]; !ok {
+			lost = append(lost, p)
+		}
+	}
+	c.mu.RUnlock()
+	for _, p := range lost {
+		c.Resign(p)
+	}
+	for p, epoch := range lead {
+		c.BecomeLeader(p, epoch)
+	}
+	if prev == nil {
+		return
+	}
+	gone := map[string]struct{}{}
+	for _, t := range prev.Topics() {
+		if next.TopicByID(t.ID) == nil {
+			gone[t.Name] = struct{}{}
+		}
+	}
+	if len(gone) > 0 {
+		for _, s := range c.shards() {
+			_ = s.post(false, func(now time.Time) { s.each(now, topicsGone{gone}) }) // refused: it has ended
+		}
+	}
+}
 
+func (c *Coordinator) shards() []*shard {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	all := make([]*shard, 0, len(c.mu.shards))
+	for _, s := range c.mu.shards {
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b *shard) int { return int(a.partition) - int(b.partition) })
+	return all
+}
+
+// PartitionFor is the partition of __consumer_offsets that holds a group: the
+// absolute value of the name's Java hash, modulo the number of partitions.
+func PartitionFor(group string, partitions int32) int32 {
+	var h int32
+	for _, unit := range utf16.Encode([]rune(group)) {
+		h = 31*h + int32(unit)
+	}
+	if h == math.MinInt32 {
+		h = 0 // as Kafka does, because it has no absolute value
+	} else if h < 0 {
+		h = -h
+	}
+	return h % partitions
+}
+
+// shard finds who coordinates a group.
+func (c *Coordinator) shard(group string) (*shard, error) {
+	if len(group) > math.MaxInt16 {
+		return nil, fmt.Errorf("%w: %d bytes", ErrInvalidGroupID, len(group))
+	}
+	n := c.o.Partitions()
+	if n <= 0 {
+		return nil, fmt.Errorf("%w: %s does not exist yet", ErrNotAvailable, TopicName)
+	}
+	c.mu.RLock()
+	s := c.mu.shards[PartitionFor(group, n)]
+	c.mu.RUnlock()
+	if s == nil {
+		return nil, ErrNotCoordinator
+	}
+	return s, nil
+}
+
+// Join waits until the group's next generation is fixed, or tells at once why
+// not.
 func (c *Coordinator) Join(ctx context.Context, r *JoinRequest) JoinResult {
-	return JoinResult{Err: ErrNotAvailable}
+	fail := func(err error) JoinResult {
+		return JoinResult{Err: err, MemberID: r.MemberID, Generation: -1}
+	}
+	if err := c.checkJoin(r); err != nil {
+		return fail(err)
+	}
+	s, err := c.shard(r.Group)
+	if err != nil {
+		return fail(err)
+	}
+	var newID string
+	if r.MemberID == "" {
+		if newID = r.ClientID; r.InstanceID != "" {
+			newID = r.InstanceID
+		}
+		newID += "-" + c.o.NewID()
+	}
+	res, err := ask[JoinResult](ctx, s, func(now time.Time, to ticket) {
+		sl, err := s.group(r.Group, r.MemberID == "", now)
+		if err != nil {
+			if errors.Is(err, ErrNotFound) {
+				err = ErrUnknownMember
+			}
+			s.answer(to, fail(err))
+			return
+		}
+		s.step(sl, now, joinInput{to, r, newID})
+	})
+	if err != nil {
+		return fail(err)
+	}
+	return res
 }
 
+// maxName bounds the names a join brings; each is stored with a 16 bit length,
+// and the client id becomes a part of the member id.
+const maxName = 4096
+
+func (c *Coordinator) checkJoin(r *JoinRequest) error {
+	if r.Group == "" {
+		return ErrInvalidGroupID
+	}
+	if r.SessionTimeout < c.o.MinSessionTimeout || r.SessionTimeout > c.o.MaxSessionTimeout {
+		return fmt.Errorf("%w: %s is not in [%s, %s]", ErrInvalidSessionTimeout, r.SessionTimeout,
+			c.o.MinSessionTimeout, c.o.MaxSessionTimeout)
+	}
+	if r.ProtocolType == "" || len(r.Protocols) == 0 {
+		return fmt.Errorf("%w: none given", ErrInconsistentProtocol)
+	}
+	if len(r.ClientID) > maxName || len(r.MemberID) > 2*maxName || len(r.ProtocolType) > maxName {
+		return fmt.Errorf("%w: client id, member id or protocol type is too long", ErrInvalidRequest)
+	}
+	if len(r.InstanceID) > 249 { // as Kafka, which checks it like a topic name
+		return fmt.Errorf("%w: group instance id is longer than 249 bytes", ErrInvalidRequest)
+	}
+	bytes, seen := 0, make(map[string]struct{}, len(r.Protocols))
+	for _, p := range r.Protocols {
+		if bytes += len(p.Name) + len(p.Metadata); len(p.Name) > maxName {
+			return fmt.Errorf("%w: protocol name is too long", ErrInvalidRequest)
+		}
+		if _, twice := seen[p.Name]; twice || p.Name == "" {
+			return fmt.Errorf("%w: protocol %q is empty or given twice", ErrInconsistentProtocol, p.Name)
+		}
+		seen[p.Name] = struct{}{}
+	}
+	if bytes > c.o.MaxProtocolBytes {
+		return fmt.Errorf("%w: protocols of %d bytes, at most %d are allowed", ErrInvalidRequest, bytes, c.o.MaxProtocolBytes)
+	}
+	return nil
+}
+
+// Sync waits for the member's assignment. The request's bytes are kept.
 func (c *Coordinator) Sync(ctx context.Context, r *SyncRequest) SyncResult {
-	return SyncResult{Err: ErrNotAvailable}
+	if r.Group == "" {
+		return SyncResult{Err: ErrInvalidGroupID}
+	}
+	res, err := onGroup(ctx, c, r.Group, func(s *shard, sl *slot, now time.Time, to ticket) {
+		s.step(sl, now, syncInput{to, r})
+	}, SyncResult{Err: ErrUnknownMember})
+	if err != nil {
+		return SyncResult{Err: err}
+	}
+	return res
 }
 
+// Heartbeat keeps a session. ErrRebalancing tells the member to rejoin.
 func (c *Coordinator) Heartbeat(ctx context.Context, r *HeartbeatRequest) error {
-	return ErrNotAvailable
+	if r.Group == "" {
+		return ErrInvalidGroupID
+	}
+	res, err := onGroup(ctx, c, r.Group, func(s *shard, sl *slot, now time.Time, to ticket) {
+		s.step(sl, now, heartbeatInput{to, r})
+	}, error(ErrUnknownMember))
+	return first(err, res)
 }
 
+// Leave takes members out of a group.
 func (c *Coordinator) Leave(ctx context.Context, r *LeaveRequest) LeaveResult {
-	return LeaveResult{Err: ErrNotAvailable}
-}
-
-// Commit stores offsets; the errors match r.Offsets.
-func (c *Coordinator) Commit(ctx context.Context, r *CommitRequest) ([]error, error) {
-	return nil, ErrNotAvailable
-}
-
-// CommitFromMirror stores offsets that a source cluster's group has reached.
-func (c *Coordinator) CommitFromMirror(ctx context.Context, group string, offsets []Offset) ([]error, error) {
-	return nil, ErrNotAvailable
-}
-
-// Committed returns a group's committed offsets, sorted by topic and partition.
-func (c *Coordinator) Committed(ctx context.Context, group string) ([]Offset, error) {
-	return nil, ErrNotAvailable
-}
-
-func (c *Coordinator) DeleteOffsets(ctx context.Context, group string, partitions []TopicPartition) DeleteOffsetsResult {
-	return DeleteOffsetsResult{Err: ErrNotAvailable}
-}
-
-func (c *Coordinator) List(ctx context.Context) ([]Listing, error) { return nil, ErrNotAvailable }
-
-func (c *Coordinator) Describe(ctx context.Context, group string) Description {
-	return Description{Group: group, State: Dead, Err: ErrNotAvailable}
+	if r.Group == "" {
+		return LeaveResult{Err: ErrInvalidGroupID}
+	}
+	unknown := LeaveResult{Members: make([]error, len(r.Members))}
+	for i := range unknown.Members {
+		unknown.Members[i] = ErrUnknownMember
+	}
+	res, err := onGroup(ctx, c, r.Group, func(s *shard, sl *slot, now time.Time, to ticket) {
+		s.step(sl, now, leaveInput{to, r})
+	}, unknown)
+	if err != nil {
+		return LeaveResult{Err: err}
+	}
+	return res
 }
 
 // Delete removes an empty group with its offsets.
-func (c *Coordinator) Delete(ctx context.Context, group string) error { return ErrNotAvailable }
+func (c *Coordinator) Delete(ctx context.Context, group string) error {
+	if group == "" {
+		return ErrInvalidGroupID
+	}
+	res, err := onGroup(ctx, c, group, func(s *shard, sl *slot, now time.Time, to ticket) {
+		s.step(sl, now, deleteInput{to})
+	}, error(ErrNotFound))
+	return first(err, res)
+}
+
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// onGroup asks a group that exists; unknown is the answer if it does not.
+func onGroup[T any](ctx context.Context, c *Coordinator, group string,
+	fn func(s *shard, sl *slot, now time.Time, to ticket), unknown T) (T, error) {
+	s, err := c.shard(group)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return ask[T](ctx, s, func(now time.Time, to ticket) {
+		sl, err := s.group(group, false, now)
+		if err != nil {
+			s.answer(to, unknown)
+			return
+		}
+		fn(s, sl, now, to)
+	})
+}
 
 func newUUID() string {
 	var b [16]byte

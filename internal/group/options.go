@@ -1,6 +1,7 @@
 package group
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,9 +27,9 @@ type Options struct {
 	// Required.
 	Append func(partition, leaderEpoch int32, batch []byte, done func(error))
 	// Load calls fn for each batch of a partition, from log start to log end,
-	// and returns the first error. Batches are valid during the call only.
-	// Required.
-	Load func(partition, leaderEpoch int32, fn func(record.Batch) error) error
+	// and returns the first error, or the context's. Batches are valid during the
+	// call only. Required.
+	Load func(ctx context.Context, partition, leaderEpoch int32, fn func(record.Batch) error) error
 
 	// Clock gives time to deadlines. Default: clock.System().
 	Clock clock.Clock

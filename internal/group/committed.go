@@ -1,0 +1,89 @@
+package group
+
+import (
+	"context"
+	"time"
+)
+
+// Commit stores offsets; the errors match r.Offsets. It answers once the log
+// has acknowledged them. A group that does not exist is made, unless the
+// request speaks of a generation.
+func (c *Coordinator) Commit(ctx context.Context, r *CommitRequest) ([]error, error) {
+	return c.commit(ctx, r, false)
+}
+
+// CommitFromMirror stores offsets that a source cluster's group has reached, in
+// one write for the group. A group with members here is left alone: ErrActive
+// (W51), decided at the moment of the write, so local progress is never
+// overwritten. What is committed already is not written again. Clamping to what
+// has been mirrored (W52) is the caller's.
+func (c *Coordinator) CommitFromMirror(ctx context.Context, group string, offsets []Offset) ([]error, error) {
+	return c.commit(ctx, &CommitRequest{Group: group, Generation: -1, Retention: -1, Offsets: offsets}, true)
+}
+
+func (c *Coordinator) commit(ctx context.Context, r *CommitRequest, mirror bool) ([]error, error) {
+	// An empty group id is allowed here: very old simple consumers have none.
+	s, err := c.shard(r.Group)
+	if err != nil {
+		return nil, err
+	}
+	res, err := ask[commitResult](ctx, s, func(now time.Time, to ticket) {
+		if s.groups[r.Group] == nil && r.Generation >= 0 {
+			s.answer(to, commitResult{err: ErrIllegalGeneration})
+			return
+		}
+		sl, err := s.group(r.Group, true, now)
+		if err != nil {
+			s.answer(to, commitResult{err: err})
+			return
+		}
+		s.step(sl, now, commitInput{to, r, mirror})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return res.errs, res.err
+}
+
+// Committed returns all committed offsets of a group, sorted by topic and
+// partition; none for a group that does not exist.
+func (c *Coordinator) Committed(ctx context.Context, group string) ([]Offset, error) {
+	return query(ctx, c, group, nil, (*machine).sortedOffsets)
+}
+
+// CommittedIn returns what a group has committed in the partitions asked for,
+// in their order; nothing committed is offset -1.
+func (c *Coordinator) CommittedIn(ctx context.Context, group string, partitions []TopicPartition) ([]Offset, error) {
+	find := func(offsets map[TopicPartition]committed) []Offset {
+		out := make([]Offset, len(partitions))
+		for i, tp := range partitions {
+			out[i] = Offset{Topic: tp.Topic, Partition: tp.Partition, Offset: -1, LeaderEpoch: -1}
+			if p, ok := offsets[tp]; ok {
+				out[i] = p.public(tp)
+			}
+		}
+		return out
+	}
+	return query(ctx, c, group, find(nil), func(m *machine) []Offset { return find(m.offsets) })
+}
+
+// DeleteOffsets deletes committed offsets, except of topics that members read.
+func (c *Coordinator) DeleteOffsets(ctx context.Context, group string, partitions []TopicPartition) DeleteOffsetsResult {
+	if group == "" {
+		return DeleteOffsetsResult{Err: ErrInvalidGroupID}
+	}
+	res, err := onGroup(ctx, c, group, func(s *shard, sl *slot, now time.Time, to ticket) {
+		s.step(sl, now, deleteOffsetsInput{to, partitions})
+	}, DeleteOffsetsResult{Err: ErrNotFound})
+	if err != nil {
+		return DeleteOffsetsResult{Err: err}
+	}
+	return res
+}
+
+// query reads a group on its shard's goroutine.
+func query[T any](ctx context.Context, c *Coordinator, group string, unknown T, fn func(*machine) T) (T, error) {
+	return onGroup(ctx, c, group, func(s *shard, sl *slot, _ time.Time, to ticket) {
+		s.answer(to, fn(sl.m))
+	}, unknown)
+}

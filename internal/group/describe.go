@@ -1,0 +1,65 @@
+package group
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+)
+
+// TypeClassic is the only type of group served: members that agree among
+// themselves by JoinGroup and SyncGroup.
+const TypeClassic = "Classic"
+
+// List returns the groups of all partitions led here, sorted by name. With
+// ErrLoading some are missing.
+func (c *Coordinator) List(ctx context.Context) ([]Listing, error) {
+	var all []Listing
+	var missing error
+	for _, s := range c.shards() {
+		some, err := ask[[]Listing](ctx, s, func(_ time.Time, to ticket) {
+			out := make([]Listing, 0, len(s.groups))
+			for _, sl := range s.groups {
+				out = append(out, Listing{sl.m.id, sl.m.protocolType, sl.m.state, TypeClassic})
+			}
+			s.answer(to, out)
+		})
+		if err != nil {
+			missing = err
+		}
+		all = append(all, some...)
+	}
+	slices.SortFunc(all, func(a, b Listing) int { return cmp.Compare(a.Group, b.Group) })
+	return all, missing
+}
+
+// Describe tells a group's state and members. A group that does not exist is
+// Dead, with ErrNotFound.
+func (c *Coordinator) Describe(ctx context.Context, group string) Description {
+	dead := Description{Group: group, State: Dead, Err: ErrNotFound}
+	d, err := query(ctx, c, group, dead, (*machine).describe)
+	if err != nil {
+		dead.Err = err
+		return dead
+	}
+	return d
+}
+
+func (m *machine) describe() Description {
+	d := Description{Group: m.id, State: m.state, ProtocolType: m.protocolType}
+	if m.state == Dead {
+		d.Err = ErrNotFound
+	}
+	if m.state == Stable {
+		d.Protocol = m.protocol
+	}
+	for _, id := range m.memberIDs() {
+		mem := m.members[id]
+		md := MemberDescription{MemberID: id, InstanceID: mem.instanceID, ClientID: mem.clientID, ClientHost: mem.clientHost}
+		if m.state == Stable {
+			md.Metadata, md.Assignment = mem.metadata(m.protocol), mem.assignment
+		}
+		d.Members = append(d.Members, md)
+	}
+	return d
+}

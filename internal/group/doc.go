@@ -1,0 +1,44 @@
+// Package group coordinates consumer groups: who belongs to one and what each
+// member reads (Kafka's classic group protocol with static members, KIP-345),
+// and what groups have committed.
+//
+// What flows in are requests (Join, Sync, Heartbeat, Leave, Commit, …) from
+// internal/kafka, offsets of a source cluster's groups from a mirror
+// (CommitFromMirror), and the metadata image (Apply). What flows out are records
+// in the partitions of __consumer_offsets, in Apache Kafka's own format, through
+// the functions in Options; in the server those are a PartitionStore's.
+//
+// A group belongs to the partition that its name hashes to, and its coordinator
+// is that partition's leader. For each partition it leads the Coordinator keeps
+// one shard with one goroutine, which owns the groups of that partition:
+//
+//	BecomeLeader → load: replay the log; requests answer ErrLoading
+//	             → serve: tasks from connections, alarms and acknowledgements
+//	Resign       → what waits is answered with ErrNotCoordinator
+//
+// The shard's goroutine never waits for the disk: it hands over a batch and goes
+// on, and what answers depend on the batch are given when the acknowledgement
+// comes back as a task. Everything written between two tasks shares a batch.
+//
+// Each group is a machine, which decides by step(now, input) alone and tells by
+// effects what to answer and what to write. Its life:
+//
+//	Empty ──join──▶ PreparingRebalance ──all rejoined, or time is up──▶ CompletingRebalance
+//	  ▲                 ▲    │ nobody is left                               │ leader's assignment
+//	  │                 │    ▼                                              ▼ is stored
+//	  └─────────────────┼── Empty          join, leave, timeout ◀─────── Stable
+//	                    └───────────────────────┘
+//	Empty ──delete, or the last offset expires──▶ Dead (Empty again if that cannot be stored)
+//
+// Committed offsets become visible, and are acknowledged, when the log has them.
+// Membership runs ahead of the log: only the leader's assignment is stored, and
+// a generation that is lost with its leader is one more rebalance.
+//
+// What may fail: an append that is refused fails what depended on it (a commit,
+// a generation) and nothing else; a load that fails is tried again each second,
+// with requests answering ErrLoading meanwhile; a record that cannot be read is
+// skipped with a warning.
+//
+// Not here: the consumer protocol of KIP-848, share groups, and offsets in
+// transactions. Their requests are not advertised, their records not read.
+package group
