@@ -1,23 +1,34 @@
 package pipeline
 
 import (
+	"sync"
 	"time"
 
+	"github.com/VictoriaMetrics/metrics"
+
+	"github.com/lockstep-kafka/lockstep/internal/obs"
 	"github.com/lockstep-kafka/lockstep/plugins/sdk"
 )
 
 // Target is the log that a pipeline appends to: *partition.Partition, or a
-// plain log in tests. Methods may be called from the worker's goroutine only
-// while the pipeline is attached.
+// plain log in tests. The worker calls it from its own goroutine only.
 type Target interface {
 	// LogEnd is the next offset and the leader epoch of the last batch, -1 for
 	// an empty log.
 	LogEnd() (end int64, lastEpoch int32)
-	// MirrorAppend writes whole batches that this package has verified. It
-	// refuses when leaderEpoch is not the target's current one (S12).
+	// MirrorAppend writes whole batches that this package has verified, in one
+	// write, and keeps no reference to them. It refuses when leaderEpoch is
+	// not the target's current one (S12).
 	MirrorAppend(leaderEpoch int32, batches []byte) (end int64, err error)
 	AdvanceLogStart(leaderEpoch int32, start int64) error
 	HighWatermark() int64
+}
+
+// restarter is a Target whose empty log can be given another first offset. It
+// is needed when the source's log start lies inside a batch (DeleteRecords):
+// the batch is copied whole, and the log start then moves into it again.
+type restarter interface {
+	TruncateFully(leaderEpoch int32, start int64) error
 }
 
 // Options make a Pipeline.
@@ -32,7 +43,8 @@ type Options struct {
 	Observer Observer
 }
 
-// Position is how far one mirrored partition has come.
+// Position is how far one mirrored partition has come. Every offset is the
+// source's and ours at once: mirroring never renumbers.
 type Position struct {
 	SourceHighWatermark int64     // -1 until the first response
 	SourceLogStart      int64     // -1 until the first response
@@ -41,54 +53,107 @@ type Position struct {
 }
 
 // Observer hears what happens to a pipeline. Its methods run on the worker's
-// goroutine and must not block; they may call Worker.Add, Remove and SetEpochs.
+// goroutine and must not block. They may call Worker.Add, Remove and SetEpochs,
+// but not Close, which waits for them.
 type Observer interface {
 	// Progress follows each response without an error.
 	Progress(p *Pipeline, pos Position)
-	// NearEpoch says that batches of an epoch above DLE-3 were appended.
+	// NearEpoch says, once per epoch, that batches of an epoch above DLE-3
+	// were appended: the leader epoch should be raised soon (W31).
 	NearEpoch(p *Pipeline, epoch int32)
 	// Ended is the last call: the worker has dropped p.
 	Ended(p *Pipeline, e End)
 }
 
-// Reason is why a worker gave a partition up.
-type Reason int8
-
-const (
-	EpochAhead       Reason = iota // a batch's epoch is above DLE; the piece was not appended
-	SourceEpochStale               // a batch's epoch is above SLE: refresh the source's metadata
-	Diverged                       // the source's history and ours part: End.Diverging
-	OutOfRange                     // the source does not have our log end
-	NotLeader                      // another broker leads: End.NewLeader, End.NewLeaderEpoch if known
-	UnknownTopicID                 // the topic may have been created anew
-	Unreachable                    // no session, or it broke
-	Corrupt                        // a batch was damaged twice in a row
-	Format                         // a batch is of a format before v2
-	Fatal                          // the source answered with End.Code
-	Local                          // our own log refused: End.Err
-)
-
-// End is a pipeline's last word.
-type End struct {
-	Reason         Reason
-	Epoch          int32 // of the offending batch, with EpochAhead and SourceEpochStale
-	Diverging      sdk.EpochEnd
-	NewLeader      int32 // -1 unknown
-	NewLeaderEpoch int32
-	Code           int16 // Kafka error code, when the source gave one
-	Err            error // one line for the operator; never nil
-}
-
-// Pipeline is one partition being mirrored in one leader epoch.
+// Pipeline is one partition being mirrored in one leader epoch. It is given to
+// one worker once; whoever wants to go on after its end makes a new one.
 type Pipeline struct {
 	o Options
+
+	// gate is held by the worker during each append and by whoever detaches
+	// the pipeline or changes its epochs: that is all the exclusion S12 needs
+	// on this side. Nothing but the append itself is done under it.
+	gate struct {
+		sync.Mutex
+		used        bool // given to a worker before
+		attached    bool
+		leaderEpoch int32
+		sourceEpoch int32
+	}
+
+	pos struct {
+		sync.Mutex
+		Position
+	}
+
+	// The rest belongs to the worker's goroutine.
+	fetchOffset int64 // of the request under way
+	lastEpoch   int32
+	retryAt     time.Time // zero: no backoff
+	maxBytes    int32     // raised when a batch came cut short
+	damaged     bool      // the last response had a bad batch: one refetch (9.7)
+	refused     bool      // the last append was refused: one more try
+	stalls      int       // responses in a row whose bytes led nowhere
+	nearEpoch   int32     // last epoch reported by NearEpoch
+	followed    int64     // log start that our log was moved to already
+
+	fetchedBytes, appendedBytes, appendedRecords *metrics.Counter
 }
 
 // New makes a Pipeline; it does nothing until it is added to a Worker.
-func New(o Options) *Pipeline { return &Pipeline{o: o} }
+func New(o Options) *Pipeline {
+	p := &Pipeline{
+		o:               o,
+		nearEpoch:       -1,
+		fetchedBytes:    obs.Counter("lockstep_mirror_fetched_bytes_total", "mirror", o.Mirror),
+		appendedBytes:   obs.Counter("lockstep_mirror_appended_bytes_total", "mirror", o.Mirror),
+		appendedRecords: obs.Counter("lockstep_mirror_appended_records_total", "mirror", o.Mirror),
+	}
+	p.gate.leaderEpoch, p.gate.sourceEpoch = o.LeaderEpoch, o.SourceEpoch
+	p.pos.Position = Position{SourceHighWatermark: -1, SourceLogStart: -1}
+	return p
+}
 
 // Key is the partition.
 func (p *Pipeline) Key() sdk.PartitionKey { return p.o.Key }
 
 // Position is a copy of how far the pipeline has come.
-func (p *Pipeline) Position() Position { return Position{} }
+func (p *Pipeline) Position() Position {
+	p.pos.Lock()
+	defer p.pos.Unlock()
+	return p.pos.Position
+}
+
+// epochs are DLE and SLE as last set.
+func (p *Pipeline) epochs() (leader, source int32) {
+	p.gate.Lock()
+	defer p.gate.Unlock()
+	return p.gate.leaderEpoch, p.gate.sourceEpoch
+}
+
+// attach marks the pipeline as given to a worker; false if it was before.
+func (p *Pipeline) attach() bool {
+	p.gate.Lock()
+	defer p.gate.Unlock()
+	if p.gate.used {
+		return false
+	}
+	p.gate.used, p.gate.attached = true, true
+	return true
+}
+
+// detach waits for an append under way and lets none begin after it. It tells
+// whether this call was the one that detached.
+func (p *Pipeline) detach() bool {
+	p.gate.Lock()
+	defer p.gate.Unlock()
+	was := p.gate.attached
+	p.gate.attached = false
+	return was
+}
+
+func (p *Pipeline) isAttached() bool {
+	p.gate.Lock()
+	defer p.gate.Unlock()
+	return p.gate.attached
+}

@@ -2,53 +2,331 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/lockstep-kafka/lockstep/internal/clock"
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
+	"github.com/lockstep-kafka/lockstep/internal/obs"
 	"github.com/lockstep-kafka/lockstep/plugins/sdk"
 )
 
 // WorkerOptions make a Worker.
 type WorkerOptions struct {
-	// Open makes the connection to the source broker.
+	// Open makes the connection to the source broker. It must return when ctx
+	// ends.
 	Open func(ctx context.Context) (sdk.Session, error)
 
-	MaxWait           time.Duration // fetch.wait.max.ms
-	MinBytes          int32         // fetch.min.bytes
-	MaxBytes          int32         // fetch.response.max.bytes
-	PartitionMaxBytes int32         // fetch.max.bytes
-	Backoff           time.Duration // fetch.backoff.ms
+	MaxWait           time.Duration // fetch.wait.max.ms, default 1 s
+	MinBytes          int32         // fetch.min.bytes, default 1
+	MaxBytes          int32         // fetch.response.max.bytes, default 10 MiB
+	PartitionMaxBytes int32         // fetch.max.bytes, default 1 MiB
+	Backoff           time.Duration // fetch.backoff.ms, default 1 s
+
+	// MaxBatchBytes is the largest batch taken; default DefaultMaxBatchBytes.
+	MaxBatchBytes int
 
 	Budget *Budget // shared bound of bytes in flight; nil: none
 
-	Logger *slog.Logger
-	Clock  clock.Clock
+	Logger *slog.Logger // nil: discard
+	Clock  clock.Clock  // nil: the system's
 }
 
-// Budget bounds the bytes that all workers hold in buffers.
-type Budget struct{}
-
-// NewBudget makes a budget of so many bytes.
-func NewBudget(bytes int64) *Budget { return &Budget{} }
+// EnsureDefaults fills what is not set.
+func (o *WorkerOptions) EnsureDefaults() {
+	if o.MaxWait <= 0 {
+		o.MaxWait = time.Second
+	}
+	if o.MinBytes <= 0 {
+		o.MinBytes = 1
+	}
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = 10 << 20
+	}
+	if o.PartitionMaxBytes <= 0 {
+		o.PartitionMaxBytes = 1 << 20
+	}
+	if o.Backoff <= 0 {
+		o.Backoff = time.Second
+	}
+	if o.MaxBatchBytes <= 0 {
+		o.MaxBatchBytes = DefaultMaxBatchBytes
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Clock == nil {
+		o.Clock = clock.System()
+	}
+}
 
 // Worker owns one connection to a source broker and moves the bytes of its
 // partitions on one goroutine.
-type Worker struct{}
+type Worker struct {
+	o      WorkerOptions
+	ctx    context.Context
+	cancel context.CancelFunc
+	wake   chan struct{} // cap 1: the list of pipelines changed
+	done   chan struct{} // closed when the goroutine has ended
+
+	// mu guards what callers change. It is never held during I/O, an append
+	// or an observer's call.
+	mu struct {
+		sync.Mutex
+		pipelines map[*Pipeline]struct{}
+		changed   bool
+		closed    bool
+	}
+
+	// The rest belongs to the worker's goroutine.
+	session  sdk.Session // nil: not connected
+	proven   bool        // session has brought a whole response
+	refusals int         // responses in a row that were refused as a whole
+
+	parts   []*Pipeline // the list as of the last change
+	next    int         // where the next request begins in parts
+	req     sdk.FetchRequest
+	asked   []*Pipeline // of req, in its order
+	cursor  int         // where the next partition of the response is expected
+	lastHit int         // index in asked of the last partition with records, -1
+
+	piece piece
+	now   time.Time // read once per response
+}
 
 // NewWorker starts the goroutine; nothing is dialled before the first Add.
-func NewWorker(o WorkerOptions) *Worker { return &Worker{} }
+func NewWorker(o WorkerOptions) *Worker {
+	o.EnsureDefaults()
+	w := &Worker{o: o, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	w.piece = piece{budget: o.Budget, limit: o.MaxBatchBytes}
+	w.mu.pipelines = map[*Pipeline]struct{}{}
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	go w.run()
+	return w
+}
 
-// Add attaches p from the next fetch on. It does nothing after Close.
-func (w *Worker) Add(p *Pipeline) {}
+// Add attaches p from the next fetch on: at once if the worker is idle, at the
+// latest when the long poll under way ends. It does nothing after Close.
+func (w *Worker) Add(p *Pipeline) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.closed {
+		return
+	}
+	if !p.attach() {
+		invariants.Check(false, "%s: pipeline added twice", p.o.Key)
+		return
+	}
+	w.mu.pipelines[p] = struct{}{}
+	w.changedLocked()
+}
 
 // Remove detaches p; when it returns no append of p runs or will run. Ended is
-// not called.
-func (w *Worker) Remove(p *Pipeline) {}
+// not called. It does nothing if p is not attached any more.
+func (w *Worker) Remove(p *Pipeline) {
+	p.detach()
+	w.forget(p)
+}
 
 // SetEpochs changes the leader epochs of p from the next append on.
-func (w *Worker) SetEpochs(p *Pipeline, leaderEpoch, sourceEpoch int32) {}
+func (w *Worker) SetEpochs(p *Pipeline, leaderEpoch, sourceEpoch int32) {
+	p.gate.Lock()
+	defer p.gate.Unlock()
+	p.gate.leaderEpoch, p.gate.sourceEpoch = leaderEpoch, sourceEpoch
+}
 
 // Close detaches all partitions, ends the connection and waits for the
 // goroutine. Ended is not called.
-func (w *Worker) Close() {}
+func (w *Worker) Close() {
+	w.mu.Lock()
+	w.mu.closed = true
+	for p := range w.mu.pipelines {
+		p.detach()
+	}
+	clear(w.mu.pipelines)
+	w.mu.changed = true
+	w.mu.Unlock()
+	w.cancel()
+	<-w.done
+}
+
+func (w *Worker) forget(p *Pipeline) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.mu.pipelines[p]; ok {
+		delete(w.mu.pipelines, p)
+		w.changedLocked()
+	}
+}
+
+func (w *Worker) changedLocked() {
+	w.mu.changed = true
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run is the worker's goroutine.
+func (w *Worker) run() {
+	defer close(w.done)
+	defer w.hangUp()
+	defer w.piece.release()
+	for w.ctx.Err() == nil {
+		w.refresh()
+		wait := w.prepare()
+		if len(w.asked) == 0 {
+			w.piece.release()
+			w.idle(wait)
+			continue
+		}
+		if !w.connect() {
+			continue
+		}
+		w.finish(w.fetch())
+	}
+}
+
+// refresh takes over the list of pipelines if it changed. The order of those
+// that stay is kept, so that the rotation stays fair.
+func (w *Worker) refresh() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.mu.changed {
+		return
+	}
+	w.mu.changed = false
+	kept := w.parts[:0]
+	known := make(map[*Pipeline]struct{}, len(w.mu.pipelines))
+	for _, p := range w.parts {
+		if _, ok := w.mu.pipelines[p]; ok {
+			kept = append(kept, p)
+			known[p] = struct{}{}
+		}
+	}
+	clear(w.parts[len(kept):])
+	for p := range w.mu.pipelines {
+		if _, ok := known[p]; !ok {
+			kept = append(kept, p)
+		}
+	}
+	w.parts = kept
+}
+
+// idle waits until a pipeline is added, a backoff has passed or the worker is
+// closed. wait 0 means that no backoff is running.
+func (w *Worker) idle(wait time.Duration) {
+	if wait <= 0 {
+		select {
+		case <-w.wake:
+		case <-w.ctx.Done():
+		}
+		return
+	}
+	timer := w.o.Clock.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-w.wake:
+	case <-timer.C():
+	case <-w.ctx.Done():
+	}
+}
+
+// connect opens a session if there is none. When that fails, all partitions
+// end as unreachable (W42 does not help them: they share the broker).
+func (w *Worker) connect() bool {
+	if w.session != nil {
+		return true
+	}
+	s, err := w.o.Open(w.ctx)
+	if err != nil {
+		w.endAll(newEnd(Unreachable, err))
+		return false
+	}
+	w.session, w.proven = s, false
+	return true
+}
+
+func (w *Worker) hangUp() {
+	if w.session != nil {
+		w.session.Close()
+		w.session = nil
+	}
+}
+
+// fetch sends the request and handles the response; the handler is the worker.
+func (w *Worker) fetch() error {
+	s := w.session
+	// A session blocks in a read that knows no context of ours.
+	stop := context.AfterFunc(w.ctx, func() { s.Close() })
+	defer stop()
+	w.cursor, w.lastHit, w.now = 0, -1, time.Time{}
+	return s.Fetch(w.ctx, &w.req, w)
+}
+
+// maxRefusals bounds how often a source may refuse whole responses.
+const maxRefusals = 5
+
+// finish decides about the connection after a fetch.
+func (w *Worker) finish(err error) {
+	if w.o.Budget != nil || w.lastHit < 0 {
+		w.piece.release() // idle, or others wait for the memory
+	}
+	if err == nil {
+		w.proven, w.refusals = true, 0
+		w.rotate()
+		return
+	}
+	if w.ctx.Err() != nil {
+		return
+	}
+	var refused *sdk.ResponseError
+	if errors.As(err, &refused) {
+		if w.refusals++; w.refusals < maxRefusals {
+			until := w.o.Clock.Now().Add(w.o.Backoff)
+			for _, p := range w.asked {
+				p.retryAt = until
+			}
+			return
+		}
+		w.refusals = 0
+		w.hangUp()
+		end := newEnd(Fatal, err)
+		end.Code = refused.Code
+		w.endAll(end)
+		return
+	}
+	w.hangUp()
+	if w.proven {
+		// Brokers close idle connections and restart: one new connection
+		// before the partitions are given up.
+		w.o.Logger.Debug("connection to the source broke, connecting again", "error", err)
+		return
+	}
+	w.endAll(newEnd(Unreachable, err))
+}
+
+// endAll ends every partition of the worker.
+func (w *Worker) endAll(e End) {
+	w.refresh()
+	for _, p := range w.parts {
+		w.end(p, e)
+	}
+}
+
+// end drops p and tells its observer, unless somebody removed it before.
+func (w *Worker) end(p *Pipeline, e End) {
+	if !p.detach() {
+		return
+	}
+	w.forget(p)
+	obs.Counter("lockstep_mirror_fetch_errors_total", "mirror", p.o.Mirror, "reason", e.Reason.String()).Inc()
+	p.o.Observer.Ended(p, e)
+}
+
+// backoff leaves p out of the requests for a while.
+func (w *Worker) backoff(p *Pipeline) {
+	p.retryAt = w.o.Clock.Now().Add(w.o.Backoff)
+}
