@@ -1,10 +1,247 @@
 package kafka
 
-import "net"
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
 
-// conn is one client connection and the state of its goroutine.
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/lockstep-kafka/lockstep/internal/wire"
+)
+
+// readBuffer is what one read takes from the socket at most before a large
+// body goes straight into its frame: many small pipelined requests then cost
+// one system call.
+const readBuffer = 16 << 10
+
+// conn is one client connection. Its goroutine owns everything but the outbox.
 type conn struct {
-	server *Server
-	nc     net.Conn
-	host   string // "/" and the peer's IP, as Kafka prints it
+	server   *Server
+	listener *listener
+	nc       net.Conn
+	tcp      *net.TCPConn // nil where bytes cannot go from file to socket (TLS)
+	ip       string
+	host     string // "/" and the ip, as Kafka prints it
+
+	// ctx ends with the connection. waitCtx ends earlier: when the server
+	// wants to close and nobody should wait for events any more.
+	ctx, waitCtx       context.Context
+	cancel, cancelWait context.CancelFunc
+
+	r     *bufio.Reader
+	frame frame
+	out   []byte // answers that wait for the next flush; only complete frames
+	box   outbox
+
+	sessions []int32     // fetch sessions to drop at the end
+	aborted  atomic.Bool // closed by us, so its read error is no news
+}
+
+func newConn(s *Server, l *listener, nc net.Conn, ip string) *conn {
+	c := &conn{server: s, listener: l, ip: ip, host: "/" + ip}
+	c.nc = l.wrapTLS(nc)
+	c.tcp, _ = c.nc.(*net.TCPConn)
+	c.r = bufio.NewReaderSize(c.nc, readBuffer)
+	c.ctx, c.cancel = context.WithCancel(s.ctx)
+	c.waitCtx, c.cancelWait = context.WithCancel(c.ctx)
+	c.box.init()
+	return c
+}
+
+// serve runs the connection to its end.
+func (c *conn) serve() {
+	log := c.server.o.Logger
+	defer func() {
+		if p := recover(); p != nil {
+			// One bad request costs its own connection.
+			c.server.metrics.panics.Inc()
+			log.Error("panic while handling a request; connection closed", "client", c.ip, "panic", p, "stack", string(debug.Stack()))
+		}
+		c.abort()
+		c.box.wait()
+		c.server.memory.release(&c.frame)
+		c.server.sessions.drop(c.sessions)
+	}()
+	err := c.loop()
+	switch {
+	case err == nil, errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF), c.aborted.Load():
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, net.ErrClosed):
+		log.Debug("connection closed", "client", c.ip, "err", err)
+	default:
+		c.server.metrics.broken.Inc()
+		log.Info("connection closed", "client", c.ip, "err", err)
+	}
+}
+
+// loop reads and answers requests until the peer or the server wants no more.
+func (c *conn) loop() error {
+	if err := c.handshake(); err != nil {
+		return err
+	}
+	for {
+		if c.r.Buffered() == 0 {
+			if err := c.idle(); err != nil {
+				return err
+			}
+		}
+		if c.server.closing.Load() {
+			c.flush()
+			c.box.drain()
+			return nil
+		}
+		if err := c.readFrame(); err != nil {
+			return err
+		}
+		if err := c.dispatch(); err != nil {
+			return err
+		}
+	}
+}
+
+// handshake secures the connection, where it is to be, within the time of one
+// frame.
+func (c *conn) handshake() error {
+	secure, ok := c.nc.(*tls.Conn)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(c.waitCtx, c.server.o.FrameTimeout)
+	defer cancel()
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return fmt.Errorf("TLS handshake on listener %s: %w", c.listener.Name, err)
+	}
+	return nil
+}
+
+// idle waits for the next request: everything answered so far goes out, and
+// large buffers go back.
+func (c *conn) idle() error {
+	if err := c.flush(); err != nil {
+		return err
+	}
+	c.server.memory.release(&c.frame)
+	c.nc.SetReadDeadline(time.Now().Add(c.server.o.IdleTimeout))
+	if c.server.closing.Load() {
+		return nil // drainAndLeave may have set its deadline before ours
+	}
+	_, err := c.r.Peek(1)
+	if c.server.closing.Load() && errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil
+	}
+	return err
+}
+
+// readFrame reads one request into c.frame. How long it may take grows with
+// its size as it arrives, so that a slow peer holds neither memory nor a place.
+func (c *conn) readFrame() error {
+	if c.buffersWhole() {
+		buf, err := wire.ReadRequestFrame(c.r, c.server.o.requestLimit, c.frame.buf, c.grower(c.ctx))
+		c.frame.buf = buf
+		return err
+	}
+	deadline := c.extend(cap(c.frame.buf))
+	ctx, cancel := context.WithDeadline(c.ctx, deadline)
+	defer cancel()
+	buf, err := wire.ReadRequestFrame(c.r, c.server.o.requestLimit, c.frame.buf, c.grower(ctx))
+	c.frame.buf = buf
+	return err
+}
+
+// buffersWhole tells whether the next frame is in memory already.
+func (c *conn) buffersWhole() bool {
+	if c.r.Buffered() < 4 {
+		return false
+	}
+	b, _ := c.r.Peek(4)
+	size := int32(binary.BigEndian.Uint32(b))
+	return size >= 0 && c.r.Buffered()-4 >= int(size)
+}
+
+func (c *conn) grower(ctx context.Context) wire.Grow {
+	return func(b []byte, n int) ([]byte, error) {
+		b, err := c.server.memory.grow(ctx, &c.frame, b, n)
+		if n > freeFrame {
+			c.extend(n)
+		}
+		return b, err
+	}
+}
+
+// extend gives the peer time for n more bytes.
+func (c *conn) extend(n int) time.Time {
+	const bytesPerSecond = 256 << 10
+	d := time.Now().Add(c.server.o.FrameTimeout + time.Duration(n/bytesPerSecond)*time.Second)
+	c.nc.SetReadDeadline(d)
+	return d
+}
+
+// answer sends resp after everything that came before it.
+func (c *conn) answer(r *request, resp kmsg.Response) error {
+	resp.SetVersion(r.header.Version)
+	return c.send(func(dst []byte) []byte {
+		return wire.AppendResponse(dst, r.header.CorrelationID, resp, r.flexible)
+	})
+}
+
+// send writes what encode appends, after everything that came before it.
+func (c *conn) send(encode func(dst []byte) []byte) error {
+	if !c.box.drain() {
+		return net.ErrClosed
+	}
+	c.out = encode(c.out)
+	return c.flush()
+}
+
+// flush writes the collected answers. The outbox is empty whenever there are
+// any, because only answers behind an empty box are collected.
+func (c *conn) flush() error {
+	if len(c.out) == 0 {
+		return nil
+	}
+	err := c.write(c.out)
+	if c.out = c.out[:0]; cap(c.out) > freeFrame {
+		c.out = nil
+	}
+	return err
+}
+
+// write sends b within the write timeout. The writer's goroutine calls it too;
+// never both at once (see outbox).
+func (c *conn) write(b []byte) error {
+	for len(b) > 0 {
+		// A deadline per piece: a slow reader is fine, a stuck one is not.
+		piece := b[:min(len(b), 1<<20)]
+		c.nc.SetWriteDeadline(time.Now().Add(c.server.o.WriteTimeout))
+		n, err := c.nc.Write(piece)
+		if err != nil {
+			c.abort()
+			return fmt.Errorf("send answer: %w", err)
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// drainAndLeave asks the connection to end when it has answered what it read.
+func (c *conn) drainAndLeave() {
+	c.cancelWait()
+	c.nc.SetReadDeadline(time.Unix(1, 0))
+}
+
+// abort closes the connection at once.
+func (c *conn) abort() {
+	c.aborted.Store(true)
+	c.cancel()
+	c.box.close()
+	c.nc.Close()
 }

@@ -13,10 +13,12 @@ import (
 // request is one request while it is answered. Handlers may keep nothing of it
 // beyond their return: the body's byte fields alias the connection's buffer.
 type request struct {
-	// ctx ends when the connection or the server closes. A handler that waits
+	// ctx ends when the connection or the server closes; for the keys in
+	// waits already when the server wants to close. A handler that waits
 	// (JoinGroup, SyncGroup, Fetch) must watch it.
 	ctx      context.Context
 	header   wire.RequestHeader
+	flexible bool
 	conn     *conn
 	received time.Time // from the server's clock, when the frame was complete
 }
@@ -42,29 +44,143 @@ type handler func(r *request, body kmsg.Request) (kmsg.Response, error)
 
 // api is what the server serves of one key.
 type api struct {
-	min, max int16
-	handle   handler
+	key, min, max int16
+	handle        handler
 	// stream is set instead of handle for the keys whose bytes have their own
 	// path (Produce, Fetch): it gets the undecoded body and answers by itself.
 	stream func(r *request, body []byte) error
+	// advertisedMin is what ApiVersions says instead of min; see key00.
+	advertisedMin int16
 }
+
+// Keys that this package treats by name.
+const (
+	keyProduce     = 0
+	keyFetch       = 1
+	keyJoinGroup   = 11
+	keySyncGroup   = 14
+	keyApiVersions = 18
+
+	maxKey = 107
+)
+
+// waits tells whether requests of a key wait for other clients: they end early
+// when the server closes, and hold no decoding budget while they wait.
+func waits(key int16) bool { return key == keyFetch || key == keyJoinGroup || key == keySyncGroup }
 
 // register adds a key to the table. Only register* functions called from
 // registerAll use it; the same key twice is a bug.
 func (s *Server) register(key, min, max int16, h handler) {
-	s.add(key, api{min: min, max: max, handle: h})
+	s.add(api{key: key, min: min, max: max, advertisedMin: min, handle: h})
 }
 
-func (s *Server) add(key int16, a api) {
-	if _, twice := s.apis[key]; twice {
-		panic(fmt.Sprintf("kafka: key %d registered twice", key)) // at start, never later
+// add panics on a contradiction in the table, which is the same at every start.
+func (s *Server) add(a api) {
+	if s.apis[a.key] != nil {
+		panic(fmt.Sprintf("kafka: key %d registered twice", a.key))
 	}
-	if req := wire.NewRequest(key); req == nil || a.max > req.MaxVersion() {
-		panic(fmt.Sprintf("kafka: key %d registered up to version %d, which the codec lacks", key, a.max))
+	if req := wire.NewRequest(a.key); req == nil || a.max > req.MaxVersion() {
+		panic(fmt.Sprintf("kafka: key %d registered up to version %d, which the codec lacks", a.key, a.max))
 	}
-	s.apis[key] = a
+	s.apis[a.key] = &a
 }
 
 // registerAll is the list of everything that ApiVersions advertises.
 func (s *Server) registerAll() {
+	s.registerProduce()
+	s.registerFetch()
+	s.registerListOffsets()
+	s.registerMetadata()
+	s.registerApiVersions()
+	s.registerCreateTopics()
+	s.registerDeleteTopics()
+	s.registerInitProducerID()
+	s.registerOffsetForLeaderEpoch()
+	s.registerDescribeConfigs()
+	s.registerAlterConfigs()
+	s.registerCreatePartitions()
+	s.registerIncrementalAlterConfigs()
+	s.registerDescribeCluster()
+	s.registerGroups()
+	s.registerMirrors()
+}
+
+// lookup is the entry that serves a key in a version, or nil.
+func (s *Server) lookup(key, version int16) *api {
+	if key < 0 || key > maxKey {
+		return nil
+	}
+	a := s.apis[key]
+	if a == nil || version < a.advertisedMin || version > a.max {
+		return nil
+	}
+	return a
+}
+
+// dispatch handles the request in c.frame.
+func (c *conn) dispatch() error {
+	s := c.server
+	r := request{ctx: c.ctx, conn: c, received: s.o.Clock.Now()}
+	var body []byte
+	var err error
+	if r.header, body, err = wire.ParseRequestHeader(c.frame.buf); err != nil {
+		return err
+	}
+	r.flexible = wire.IsFlexible(r.header.Key, r.header.Version)
+	a := s.lookup(r.header.Key, r.header.Version)
+	if a == nil {
+		if r.header.Key == keyApiVersions {
+			return c.refuseVersions(&r)
+		}
+		return fmt.Errorf("client %q asks for %s version %d, which is not served", r.clientID(), keyName(r.header.Key), r.header.Version)
+	}
+	if waits(a.key) {
+		r.ctx = c.waitCtx
+	}
+	if a.stream != nil {
+		err = a.stream(&r, body)
+	} else {
+		err = c.handleDecoded(&r, a, body)
+	}
+	if err != nil {
+		return fmt.Errorf("%s version %d from client %q: %w", keyName(a.key), r.header.Version, r.clientID(), err)
+	}
+	return nil
+}
+
+// handleDecoded is the way of every key without a path of its own.
+func (c *conn) handleDecoded(r *request, a *api, body []byte) error {
+	// A handler may block, so what was answered before must be out.
+	if err := c.flush(); err != nil {
+		return err
+	}
+	req := wire.NewRequest(a.key)
+	req.SetVersion(r.header.Version)
+	release, err := c.server.memory.acquireDecode(c.ctx, len(body))
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := req.ReadFrom(body); err != nil {
+		return err
+	}
+	if waits(a.key) {
+		release()
+	}
+	resp, err := a.handle(r, req)
+	if err != nil || resp == nil {
+		return err
+	}
+	err = c.answer(r, resp)
+	c.server.metrics.observe(a.key, r.received)
+	return err
+}
+
+func keyName(key int16) string {
+	if key >= 94 {
+		if req := wire.NewRequest(key); req != nil {
+			return fmt.Sprintf("mirror request %d", key)
+		}
+	}
+	return kmsg.NameForKey(key)
 }

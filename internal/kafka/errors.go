@@ -1,11 +1,154 @@
 package kafka
 
+import (
+	"context"
+	"errors"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/lockstep-kafka/lockstep/internal/controller"
+	"github.com/lockstep-kafka/lockstep/internal/group"
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/internal/partition"
+	"github.com/lockstep-kafka/lockstep/internal/producer"
+	"github.com/lockstep-kafka/lockstep/internal/record"
+	"github.com/lockstep-kafka/lockstep/segment"
+)
+
+// Codes of KIP-1279, which kerr does not have (spec, section 6). 140 is unused,
+// 144 waits for authorization.
+const (
+	codeReadOnlyTopic         = 134
+	codeInvalidMirrorName     = 135
+	codeMirrorExists          = 136
+	codeUnknownMirror         = 137
+	codeTopicInOtherMirror    = 138
+	codeTopicNotInMirror      = 139
+	codeMirrorTopicNotPaused  = 141
+	codeMirrorTopicBeingEnded = 142
+	codeMirrorNotEmpty        = 143
+	codeInvalidMirrorStates   = 145
+	codeMirrorTopicNotStopped = 146
+)
+
+// What this package refuses by itself.
+var (
+	errUnknownPartition = errors.New("no such topic or partition")
+	errUnknownTopicID   = errors.New("no such topic id")
+	errTransactions     = errors.New("transactions are not supported by this version of Lockstep")
+	errConnClosing      = errors.New("connection is closing")
+)
+
+// errorTable is the whole translation from our errors to Kafka's codes. The
+// first row that errors.Is finds wins, so a narrower error stands above the one
+// that it wraps.
+var errorTable = []struct {
+	err  error
+	code int16
+}{
+	{errUnknownPartition, kerr.UnknownTopicOrPartition.Code},
+	{errUnknownTopicID, kerr.UnknownTopicID.Code},
+	// InitProducerId and a transactional produce: final for every client, while
+	// the codes that speak of coordinators would be retried for minutes.
+	{errTransactions, kerr.UnsupportedVersion.Code},
+
+	{partition.ErrUnknown, kerr.UnknownTopicOrPartition.Code},
+	{partition.ErrNotLeader, kerr.NotLeaderForPartition.Code},
+	{partition.ErrClosed, kerr.NotLeaderForPartition.Code},
+	{partition.ErrFencedEpoch, kerr.FencedLeaderEpoch.Code},
+	{partition.ErrUnknownEpoch, kerr.UnknownLeaderEpoch.Code},
+	{partition.ErrReadOnly, codeReadOnlyTopic},
+	{partition.ErrOutOfRange, kerr.OffsetOutOfRange.Code},
+	{partition.ErrOffsetNotAvailable, kerr.OffsetNotAvailable.Code},
+	{partition.ErrStorage, kerr.KafkaStorageError.Code},
+	{partition.ErrTooLarge, kerr.MessageTooLarge.Code},
+	{partition.ErrTimestamp, kerr.InvalidTimestamp.Code},
+	{partition.ErrNotEnoughReplicas, kerr.NotEnoughReplicas.Code},
+
+	{producer.ErrOutOfOrderSequence, kerr.OutOfOrderSequenceNumber.Code},
+	{producer.ErrFencedEpoch, kerr.InvalidProducerEpoch.Code},
+	{producer.ErrInvalidTxnState, kerr.InvalidTxnState.Code},
+	{producer.ErrInvalidSequence, kerr.InvalidRecord.Code},
+
+	{segment.ErrOutOfRange, kerr.OffsetOutOfRange.Code},
+	{segment.ErrClosed, kerr.NotLeaderForPartition.Code},
+	{segment.ErrFailed, kerr.KafkaStorageError.Code},
+	{segment.ErrCorrupt, kerr.KafkaStorageError.Code},
+	{record.ErrShort, kerr.CorruptMessage.Code},
+
+	{controller.ErrUnknownTopic, kerr.UnknownTopicOrPartition.Code},
+	{controller.ErrUnknownTopicID, kerr.UnknownTopicID.Code},
+	{controller.ErrInvalidTopic, kerr.InvalidTopicException.Code},
+	{controller.ErrTopicExists, kerr.TopicAlreadyExists.Code},
+	{controller.ErrInvalidPartitions, kerr.InvalidPartitions.Code},
+	{controller.ErrInvalidReplicationFactor, kerr.InvalidReplicationFactor.Code},
+	{controller.ErrInvalidReplicaAssignment, kerr.InvalidReplicaAssignment.Code},
+	{metadata.ErrInvalidConfig, kerr.InvalidConfig.Code}, // the controller's too
+	{controller.ErrNotController, kerr.NotController.Code},
+	{controller.ErrClosed, kerr.NotController.Code},
+	{controller.ErrInvalidRequest, kerr.InvalidRequest.Code},
+	{controller.ErrFencedLeaderEpoch, kerr.FencedLeaderEpoch.Code},
+	{controller.ErrUnknownBroker, kerr.BrokerIDNotRegistered.Code},
+	{controller.ErrInconsistentTopicID, kerr.InconsistentTopicID.Code},
+	{controller.ErrFencedStateEpoch, kerr.FencedStateEpoch.Code},
+	{controller.ErrReadOnlyTopic, codeReadOnlyTopic},
+	{controller.ErrInvalidMirrorName, codeInvalidMirrorName},
+	{controller.ErrMirrorExists, codeMirrorExists},
+	{controller.ErrUnknownMirror, codeUnknownMirror},
+	{controller.ErrTopicInOtherMirror, codeTopicInOtherMirror},
+	{controller.ErrTopicNotInMirror, codeTopicNotInMirror},
+	{controller.ErrNotPaused, codeMirrorTopicNotPaused},
+	{controller.ErrBeingStopped, codeMirrorTopicBeingEnded},
+	{controller.ErrMirrorNotEmpty, codeMirrorNotEmpty},
+	{controller.ErrMirrorStates, codeInvalidMirrorStates},
+	{controller.ErrNotStopped, codeMirrorTopicNotStopped},
+
+	{group.ErrNotCoordinator, kerr.NotCoordinator.Code},
+	{group.ErrLoading, kerr.CoordinatorLoadInProgress.Code},
+	{group.ErrNotAvailable, kerr.CoordinatorNotAvailable.Code},
+	{group.ErrInvalidGroupID, kerr.InvalidGroupID.Code},
+	{group.ErrInvalidRequest, kerr.InvalidRequest.Code},
+	{group.ErrUnknownMember, kerr.UnknownMemberID.Code},
+	{group.ErrMemberIDRequired, kerr.MemberIDRequired.Code},
+	{group.ErrFencedInstance, kerr.FencedInstanceID.Code},
+	{group.ErrIllegalGeneration, kerr.IllegalGeneration.Code},
+	{group.ErrRebalancing, kerr.RebalanceInProgress.Code},
+	{group.ErrInconsistentProtocol, kerr.InconsistentGroupProtocol.Code},
+	{group.ErrInvalidSessionTimeout, kerr.InvalidSessionTimeout.Code},
+	{group.ErrGroupFull, kerr.GroupMaxSizeReached.Code},
+	{group.ErrTooManyGroups, kerr.PolicyViolation.Code},
+	{group.ErrMetadataTooLarge, kerr.OffsetMetadataTooLarge.Code},
+	{group.ErrTooLarge, kerr.InvalidCommitOffsetSize.Code},
+	{group.ErrNotFound, kerr.GroupIDNotFound.Code},
+	{group.ErrNonEmpty, kerr.NonEmptyGroup.Code},
+	{group.ErrSubscribed, kerr.GroupSubscribedToTopic.Code},
+	{group.ErrActive, kerr.NonEmptyGroup.Code},
+	{group.ErrOffsetsFull, kerr.PolicyViolation.Code},
+
+	{context.DeadlineExceeded, kerr.RequestTimedOut.Code},
+	{context.Canceled, kerr.RequestTimedOut.Code},
+}
+
 // errorCode turns an error of any package below into Kafka's code and a
-// message for the client. It is the only place that chooses codes.
+// message for the client. It is the only place that chooses codes. An error
+// that the table does not know is a server error.
 func errorCode(err error) (code int16, message *string) {
 	if err == nil {
 		return 0, nil
 	}
 	text := err.Error()
-	return -1, &text
+	for i := range errorTable {
+		if errors.Is(err, errorTable[i].err) {
+			return errorTable[i].code, &text
+		}
+	}
+	var known *kerr.Error
+	if errors.As(err, &known) {
+		return known.Code, &text
+	}
+	var corrupt *record.CorruptError
+	if errors.As(err, &corrupt) {
+		return kerr.CorruptMessage.Code, &text
+	}
+	return kerr.UnknownServerError.Code, &text
 }

@@ -4,66 +4,256 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"log/slog"
+	"fmt"
 	"net"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
-	"github.com/lockstep-kafka/lockstep/internal/clock"
-	"github.com/lockstep-kafka/lockstep/internal/controller"
-	"github.com/lockstep-kafka/lockstep/internal/group"
+	"golang.org/x/sync/errgroup"
+
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
-	"github.com/lockstep-kafka/lockstep/internal/mirror"
-	"github.com/lockstep-kafka/lockstep/internal/partition"
 )
-
-// Listener is one address the server listens on.
-type Listener struct {
-	Name     string // of the listener, e.g. PLAINTEXT
-	Protocol string // PLAINTEXT or SSL
-	Address  string // host:port to bind; port 0 takes a free one
-	// AdvertisedHost and AdvertisedPort are what Metadata tells clients.
-	// Empty host: the bound one, or the machine's name when that is a
-	// wildcard. Zero port: the bound one.
-	AdvertisedHost string
-	AdvertisedPort int32
-	TLS            *tls.Config // for SSL
-}
-
-// Options configures a Server.
-type Options struct {
-	NodeID    int32
-	Listeners []Listener
-
-	Controller *controller.Controller
-	Partitions *partition.Manager
-	Groups     *group.Coordinator
-	Mirrors    *mirror.Coordinator
-
-	Clock  clock.Clock
-	Logger *slog.Logger
-}
 
 // Server is the wire server of one broker.
 type Server struct {
 	o         Options
-	apis      map[int16]api
-	listeners []net.Listener
+	apis      [maxKey + 1]*api
+	listeners []*listener
+	memory    *memory
+	sessions  *sessionCache
+	metrics   *serverMetrics
+
+	// ctx ends when connections must go at once; see Close.
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	// closing is read by connections between two requests.
+	closing atomic.Bool
+
+	// mu guards the open connections; nothing is done under it but book-keeping.
+	mu struct {
+		sync.Mutex
+		conns map[*conn]struct{}
+		perIP map[string]int
+	}
+	running sync.WaitGroup // connections
+}
+
+// listener is a bound Listener.
+type listener struct {
+	Listener
+	raw      net.Listener
+	endpoint metadata.Endpoint
 }
 
 // NewServer binds the listeners, so that the ports are known before the broker
 // registers; nothing is accepted before Serve.
 func NewServer(o Options) (*Server, error) {
-	s := &Server{o: o, apis: map[int16]api{}}
+	o.EnsureDefaults()
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{o: o, memory: newMemory(o.RequestMemory), sessions: newSessionCache(o.FetchSessions, o.FetchSessionPartitions, o.Clock)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.mu.conns = map[*conn]struct{}{}
+	s.mu.perIP = map[string]int{}
 	s.registerAll()
-	return nil, errors.New("not there yet")
+	s.metrics = newServerMetrics(s)
+	for _, l := range o.Listeners {
+		bound, err := bind(l)
+		if err != nil {
+			s.closeListeners()
+			return nil, err
+		}
+		s.listeners = append(s.listeners, bound)
+	}
+	return s, nil
+}
+
+func bind(l Listener) (*listener, error) {
+	raw, err := net.Listen("tcp", l.Address)
+	if err != nil {
+		return nil, fmt.Errorf("listener %s: %w", l.Name, err)
+	}
+	addr := raw.Addr().(*net.TCPAddr)
+	b := &listener{Listener: l, raw: raw}
+	b.endpoint = metadata.Endpoint{Name: l.Name, Host: l.AdvertisedHost, Port: l.AdvertisedPort, Protocol: l.Protocol}
+	if b.endpoint.Port == 0 {
+		b.endpoint.Port = int32(addr.Port)
+	}
+	if b.endpoint.Host == "" {
+		if b.endpoint.Host, err = reachableHost(l.Address, addr); err != nil {
+			raw.Close()
+			return nil, fmt.Errorf("listener %s: advertised host: %w", l.Name, err)
+		}
+	}
+	return b, nil
+}
+
+// reachableHost is what clients are told when nothing is advertised: the host
+// as it was written, and the machine's name for a wildcard.
+func reachableHost(configured string, bound *net.TCPAddr) (string, error) {
+	if bound.IP.IsUnspecified() {
+		return os.Hostname()
+	}
+	if host, _, err := net.SplitHostPort(configured); err == nil && host != "" {
+		return host, nil
+	}
+	return bound.IP.String(), nil
 }
 
 // Endpoints is what the broker has to register: one per listener, with the
 // real ports.
-func (s *Server) Endpoints() []metadata.Endpoint { return nil }
+func (s *Server) Endpoints() []metadata.Endpoint {
+	var out []metadata.Endpoint
+	for _, l := range s.listeners {
+		out = append(out, l.endpoint)
+	}
+	return out
+}
 
-// Serve accepts connections until Close.
-func (s *Server) Serve() error { return errors.New("not there yet") }
+// Serve accepts connections until Close, and then returns nil.
+func (s *Server) Serve() error {
+	var g errgroup.Group
+	for _, l := range s.listeners {
+		g.Go(func() error { return s.accept(l) })
+	}
+	return g.Wait()
+}
 
-// Close stops accepting, lets requests under way finish until ctx ends, then
-// closes every connection and waits for their goroutines.
-func (s *Server) Close(ctx context.Context) error { return nil }
+// accept takes connections of one listener. Running out of descriptors or
+// memory must not end the broker: it waits and tries again.
+func (s *Server) accept(l *listener) error {
+	const maxPause = time.Second
+	pause := 5 * time.Millisecond
+	for {
+		nc, err := l.raw.Accept()
+		switch {
+		case err == nil:
+			pause = 5 * time.Millisecond
+			s.admit(l, nc)
+		case s.closing.Load():
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("listener %s: %w", l.Name, err)
+		default:
+			s.metrics.acceptErrors.Inc()
+			s.o.Logger.Warn("cannot accept connections, trying again", "listener", l.Name, "err", err, "in", pause)
+			select {
+			case <-time.After(pause):
+			case <-s.ctx.Done():
+				return nil
+			}
+			pause = min(2*pause, maxPause)
+		}
+	}
+}
+
+// admit starts a connection, or closes it when there are too many.
+func (s *Server) admit(l *listener, nc net.Conn) {
+	host := hostOf(nc)
+	s.mu.Lock()
+	if s.closing.Load() || len(s.mu.conns) >= s.o.MaxConnections || s.mu.perIP[host] >= s.o.MaxConnectionsPerIP {
+		s.mu.Unlock()
+		s.metrics.refused.Inc()
+		nc.Close()
+		return
+	}
+	c := newConn(s, l, nc, host)
+	s.mu.conns[c] = struct{}{}
+	s.mu.perIP[host]++
+	s.running.Add(1)
+	s.mu.Unlock()
+	go func() {
+		defer s.running.Done()
+		defer s.forget(c)
+		c.serve()
+	}()
+}
+
+func (s *Server) forget(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.conns, c)
+	if s.mu.perIP[c.ip]--; s.mu.perIP[c.ip] == 0 {
+		delete(s.mu.perIP, c.ip)
+	}
+}
+
+// Close stops accepting, ends waits (long polls, joins), lets requests under
+// way be answered until ctx ends, then closes what is left, and returns when no
+// goroutine of the server runs any more.
+func (s *Server) Close(ctx context.Context) error {
+	s.closing.Store(true)
+	s.closeListeners()
+	for _, c := range s.snapshot() {
+		c.drainAndLeave()
+	}
+	done := make(chan struct{})
+	go func() {
+		s.running.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		for _, c := range s.snapshot() {
+			c.abort()
+		}
+	}
+	s.cancel()
+	<-done
+	s.metrics.unregister()
+	return nil
+}
+
+func (s *Server) snapshot() []*conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]*conn, 0, len(s.mu.conns))
+	for c := range s.mu.conns {
+		out = append(out, c)
+	}
+	return out
+}
+
+func (s *Server) closeListeners() {
+	for _, l := range s.listeners {
+		l.raw.Close()
+	}
+}
+
+// connections is how many are open, for the gauge.
+func (s *Server) connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.mu.conns)
+}
+
+func hostOf(nc net.Conn) string {
+	if a, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
+		return a.IP.String()
+	}
+	return nc.RemoteAddr().String()
+}
+
+// endpointOf is a broker's address for clients of this listener.
+func (l *listener) endpointOf(b *metadata.Broker) (metadata.Endpoint, bool) {
+	i := slices.IndexFunc(b.Endpoints, func(e metadata.Endpoint) bool { return e.Name == l.Name })
+	if i < 0 {
+		return metadata.Endpoint{}, false
+	}
+	return b.Endpoints[i], true
+}
+
+// wrapTLS is the server side of a connection's TLS, or nc itself. The handshake
+// runs with the first read, on the connection's own goroutine.
+func (l *listener) wrapTLS(nc net.Conn) net.Conn {
+	if l.TLS == nil {
+		return nc
+	}
+	return tls.Server(nc, l.TLS)
+}

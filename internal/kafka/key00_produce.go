@@ -1,0 +1,345 @@
+package kafka
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kbin"
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/internal/partition"
+	"github.com/lockstep-kafka/lockstep/internal/wire"
+)
+
+// Produce (v3-v13)
+//
+// Behavior:
+//   - One record batch of format 2 per partition; it is verified and appended
+//     before the next request of the connection is read, so the order of a
+//     connection's batches is the order in the log.
+//   - acks=0 has no answer, an error closes the connection. acks=1 answers after
+//     the append, acks=-1 when the high watermark has passed the batch. Requests
+//     that wait for that do not keep the next one from being appended.
+//   - Errors are per partition; partitions of one request do not know each other.
+//   - A mirrored topic that is not stopped answers 134 READ_ONLY_TOPIC (spec
+//     L18, 10.5). Clients that do not know the code take it as an unknown, final
+//     error.
+//   - Idempotent batches (KIP-98) are answered again with their first offset
+//     when they come twice.
+//
+// Version notes:
+//   - v0-v2: advertised and answered with UNSUPPORTED_VERSION, as Apache Kafka 4
+//     advertises them (KIP-896): librdkafka before 2.9 switches compression off
+//     for a broker that does not list v0.
+//   - v4: KafkaStorageException is a code of its own
+//   - v5: log_start_offset
+//   - v8: record_errors, error_message (KIP-467)
+//   - v9: flexible (KIP-482)
+//   - v10: current leader and node endpoints on NOT_LEADER_OR_FOLLOWER (KIP-951)
+//   - v13: topics by id (KIP-516)
+//
+// Not done: transactional batches (see key 22), record_errors (a batch is
+// refused as a whole), throttle time.
+func (s *Server) registerProduce() {
+	s.add(api{key: keyProduce, min: 3, max: 13, advertisedMin: 0, stream: s.produce})
+}
+
+// producePart is one partition of a produce request and its answer. Names alias
+// the request's frame until name is set.
+type producePart struct {
+	topic     string // of our metadata, or a copy of the client's
+	topicID   metadata.TopicID
+	index     int32
+	newTopic  bool // first part of its topic in the request
+	records   []byte
+	partition *partition.Partition
+
+	code   int16
+	result partition.ProduceResult
+	err    error
+}
+
+// produceCall is one produce request until its answer has left.
+type produceCall struct {
+	conn     *conn
+	version  int16
+	corr     int32
+	acks     int16
+	received time.Time
+	parts    []producePart
+
+	// open counts the partitions that have not answered, and one for the
+	// handler itself until it has put the call into the outbox. Whoever takes
+	// it to zero finishes the call. parts[i] is written by i's done only, and
+	// read after zero.
+	open   atomic.Int32
+	ticket uint64
+	boxed  bool
+}
+
+var produceCalls = sync.Pool{New: func() any { return new(produceCall) }}
+
+func (s *Server) produce(r *request, body []byte) error {
+	p := produceCalls.Get().(*produceCall)
+	p.conn, p.version, p.corr, p.received = r.conn, r.header.Version, r.header.CorrelationID, r.received
+	p.boxed = false
+	transactional, err := p.parse(body)
+	if err != nil {
+		p.recycle()
+		return err
+	}
+	p.resolve(s)
+	p.append(s, transactional)
+	return p.hand()
+}
+
+// parse reads the request without the message codec: it is the hottest one,
+// may be 100 MiB long, and its records must stay where they are.
+func (p *produceCall) parse(body []byte) (transactional bool, err error) {
+	r := bodyReader{kbin.Reader{Src: body}, p.version >= 9}
+	if p.version >= 3 {
+		transactional = r.nullableStringPresent()
+	}
+	p.acks = r.Int16()
+	r.Int32() // timeout: single-replica acknowledgements end by themselves
+	for range r.arrayLen(1 + 4) {
+		part := producePart{newTopic: true}
+		if p.version >= 13 {
+			part.topicID = r.Uuid()
+		} else {
+			part.topic = r.unsafeString()
+		}
+		n := r.arrayLen(4 + 1)
+		for range n {
+			part.index = r.Int32()
+			part.records = r.nullableBytes()
+			r.tags()
+			p.parts = append(p.parts, part)
+			part.newTopic = false
+		}
+		r.tags()
+	}
+	r.tags()
+	return transactional, r.Complete()
+}
+
+// resolve finds the partitions and gives the parts names that outlive the
+// frame.
+func (p *produceCall) resolve(s *Server) {
+	img := s.o.Controller.Image()
+	var topic *metadata.Topic
+	for i := range p.parts {
+		part := &p.parts[i]
+		if part.newTopic {
+			if p.version >= 13 {
+				topic = img.TopicByID(part.topicID)
+			} else {
+				topic = img.Topic(part.topic)
+			}
+		}
+		if topic != nil {
+			part.topic, part.topicID = topic.Name, topic.ID
+			part.partition = s.o.Partitions.ByID(topic.ID, part.index)
+		} else if part.newTopic {
+			part.topic = string(append([]byte(nil), part.topic...))
+		} else {
+			part.topic = p.parts[i-1].topic
+		}
+		if part.partition == nil {
+			part.err = missing(topic, part.index, p.version >= 13)
+		}
+	}
+}
+
+// missing says why a partition is not here.
+func missing(t *metadata.Topic, index int32, byID bool) error {
+	switch {
+	case t == nil && byID:
+		return errUnknownTopicID
+	case t.Partition(index) == nil:
+		return errUnknownPartition
+	}
+	return partition.ErrNotLeader
+}
+
+// append hands every partition its batch.
+func (p *produceCall) append(s *Server, transactional bool) {
+	p.open.Store(1)
+	for i := range p.parts {
+		part := &p.parts[i]
+		switch {
+		case part.err != nil:
+		case p.version < 3:
+			part.err = kerr.UnsupportedVersion
+		case p.acks < -1 || p.acks > 1:
+			part.err = kerr.InvalidRequiredAcks
+		case transactional || isTransactional(part.records):
+			part.err = errTransactions
+		}
+		if part.err != nil {
+			part.result = partition.ProduceResult{BaseOffset: -1, LogAppendTime: -1, LogStart: -1}
+			continue
+		}
+		s.metrics.produced.Add(len(part.records))
+		p.open.Add(1)
+		part.partition.Produce(part.records, partition.ProduceOptions{Acks: p.acks}, func(res partition.ProduceResult, err error) {
+			part.result, part.err = res, err
+			if p.open.Add(-1) == 0 {
+				p.finish()
+			}
+		})
+	}
+}
+
+// isTransactional looks at the attributes of the first batch header, which
+// VerifyProduce has not seen yet: no transaction may begin that nobody ends.
+func isTransactional(records []byte) bool {
+	const attributes = 21
+	return len(records) >= attributes+2 && binary.BigEndian.Uint16(records[attributes:])&(1<<4) != 0
+}
+
+// hand puts the call where its answer leaves in order: straight into the
+// collected answers if it is complete and nothing is before it, otherwise into
+// the outbox.
+func (p *produceCall) hand() error {
+	c := p.conn
+	done := p.open.Load() == 1
+	switch {
+	case p.acks == 0:
+		if p.open.Add(-1) == 0 {
+			return p.endUnanswered()
+		}
+		return nil
+	case done && c.box.empty():
+		c.out = p.appendFrame(c.out)
+		if len(c.out) > readBuffer {
+			return c.flush()
+		}
+		return nil
+	}
+	if err := c.flush(); err != nil {
+		return err
+	}
+	var ok bool
+	if p.ticket, ok = c.box.push(p, c.write); !ok {
+		return errConnClosing
+	}
+	p.boxed = true
+	if p.open.Add(-1) == 0 {
+		p.finish()
+	}
+	return nil
+}
+
+// finish runs once, on the goroutine of the last acknowledgement.
+func (p *produceCall) finish() {
+	if p.boxed {
+		p.conn.box.complete(p.ticket)
+		return
+	}
+	if p.endUnanswered() != nil {
+		p.conn.abort() // acks=0, and the error came after the handler returned
+	}
+}
+
+// endUnanswered ends an acks=0 call. Its only way to tell an error is to close
+// the connection, as the client is to ask for metadata anew.
+func (p *produceCall) endUnanswered() error {
+	defer p.recycle()
+	for i := range p.parts {
+		if err := p.parts[i].err; err != nil {
+			return fmt.Errorf("acks=0 on %s-%d: %w", p.parts[i].topic, p.parts[i].index, err)
+		}
+	}
+	return nil
+}
+
+func (p *produceCall) recycle() {
+	clear(p.parts)
+	p.parts, p.conn = p.parts[:0], nil
+	if cap(p.parts) <= 1024 {
+		produceCalls.Put(p)
+	}
+}
+
+// appendFrame encodes the answer, counts it and recycles the call.
+func (p *produceCall) appendFrame(dst []byte) []byte {
+	flexible := p.version >= 9
+	start := len(dst)
+	dst = wire.AppendResponseHeader(append(dst, 0, 0, 0, 0), p.corr, keyProduce, flexible)
+	topics := 0
+	for i := range p.parts {
+		if p.parts[i].newTopic {
+			topics++
+		}
+	}
+	w := bodyWriter{dst, flexible}
+	w.arrayLen(topics)
+	movedTo := int32(-1)
+	for i := 0; i < len(p.parts); {
+		end := i + 1
+		for end < len(p.parts) && !p.parts[end].newTopic {
+			end++
+		}
+		if p.version >= 13 {
+			w.b = kbin.AppendUuid(w.b, p.parts[i].topicID)
+		} else {
+			w.string(p.parts[i].topic)
+		}
+		w.arrayLen(end - i)
+		for ; i < end; i++ {
+			if leader := p.appendPart(&w, &p.parts[i]); leader >= 0 {
+				movedTo = leader
+			}
+		}
+		w.tags()
+	}
+	if p.version >= 1 {
+		w.int32(0) // throttle
+	}
+	p.appendEndpoints(&w, movedTo)
+	binary.BigEndian.PutUint32(w.b[start:], uint32(len(w.b)-start-4))
+	p.conn.server.metrics.observe(keyProduce, p.received)
+	p.recycle()
+	return w.b
+}
+
+// appendPart returns the leader to name in the endpoints, or -1.
+func (p *produceCall) appendPart(w *bodyWriter, part *producePart) (movedTo int32) {
+	code, message := errorCode(part.err)
+	w.int32(part.index)
+	w.int16(code)
+	w.int64(part.result.BaseOffset)
+	if p.version >= 2 {
+		w.int64(part.result.LogAppendTime)
+	}
+	if p.version >= 5 {
+		w.int64(part.result.LogStart)
+	}
+	if p.version >= 8 {
+		w.arrayLen(0) // record errors
+		w.nullableString(message)
+	}
+	movedTo = -1
+	if p.version >= 10 && errors.Is(part.err, partition.ErrNotLeader) && part.partition != nil {
+		info := part.partition.Info()
+		w.leaderTag(0, info.LeaderID, info.LeaderEpoch)
+		return info.LeaderID
+	}
+	w.tags()
+	return movedTo
+}
+
+// appendEndpoints is tag 0 of the answer: where a leader named above listens.
+func (p *produceCall) appendEndpoints(w *bodyWriter, broker int32) {
+	if p.version >= 10 && broker >= 0 {
+		w.endpointsTag(p.conn.server.nodes(p.conn, []int32{broker}))
+		return
+	}
+	w.tags()
+}

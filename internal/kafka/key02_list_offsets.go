@@ -1,0 +1,83 @@
+package kafka
+
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/lockstep-kafka/lockstep/internal/partition"
+)
+
+// ListOffsets (v1-v10)
+//
+// Behavior:
+//   - Latest is the high watermark, or with read_committed the last stable
+//     offset; a lookup never answers with an offset that a consumer of the same
+//     isolation could not read.
+//   - Everything is local: earliest local is the log start, the last tiered
+//     offset does not exist.
+//
+// Version notes:
+//   - v2: isolation level
+//   - v4: current leader epoch in, leader epoch out (KIP-320)
+//   - v6: flexible
+//   - v7: timestamp -3, the record with the greatest timestamp (KIP-734)
+//   - v8: timestamp -4, the earliest local offset (KIP-405)
+//   - v9: timestamp -5, the last tiered offset (KIP-1005)
+//   - v10: timeout (KIP-1075); nothing here waits for remote storage
+//
+// Not done: v11, the earliest offset that is waiting for upload.
+func (s *Server) registerListOffsets() {
+	s.register(2, 1, 10, s.listOffsets)
+}
+
+// Timestamps that the partition does not know.
+const (
+	tsEarliestLocal = -4
+	tsLastTiered    = -5
+)
+
+func (s *Server) listOffsets(r *request, body kmsg.Request) (kmsg.Response, error) {
+	req := body.(*kmsg.ListOffsetsRequest)
+	resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
+	img := s.o.Controller.Image()
+	resp.Topics = make([]kmsg.ListOffsetsResponseTopic, 0, len(req.Topics))
+	for i := range req.Topics {
+		rt := kmsg.NewListOffsetsResponseTopic()
+		rt.Topic = req.Topics[i].Topic
+		topic := img.Topic(rt.Topic)
+		for j := range req.Topics[i].Partitions {
+			in := &req.Topics[i].Partitions[j]
+			out := kmsg.NewListOffsetsResponseTopicPartition()
+			out.Partition = in.Partition
+			var p *partition.Partition
+			if topic != nil {
+				p = s.o.Partitions.ByID(topic.ID, in.Partition)
+			}
+			var err error
+			if p == nil {
+				err = missing(topic, in.Partition, false)
+			} else {
+				out.Offset, out.Timestamp, out.LeaderEpoch, err = listOffset(p, in, req.IsolationLevel)
+			}
+			if err != nil {
+				out.Offset, out.Timestamp, out.LeaderEpoch = -1, -1, -1
+				out.ErrorCode, _ = errorCode(err)
+			}
+			rt.Partitions = append(rt.Partitions, out)
+		}
+		resp.Topics = append(resp.Topics, rt)
+	}
+	return resp, nil
+}
+
+func listOffset(p *partition.Partition, in *kmsg.ListOffsetsRequestTopicPartition, isolation int8) (offset, timestamp int64, epoch int32, err error) {
+	ts := in.Timestamp
+	switch ts {
+	case tsEarliestLocal:
+		ts = partition.Earliest
+	case tsLastTiered:
+		// The leader checks still hold; only the answer is empty.
+		_, _, _, err = p.ListOffset(partition.Earliest, isolation, in.CurrentLeaderEpoch)
+		return -1, -1, -1, err
+	}
+	return p.ListOffset(ts, isolation, in.CurrentLeaderEpoch)
+}

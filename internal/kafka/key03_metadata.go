@@ -1,0 +1,172 @@
+package kafka
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/lockstep-kafka/lockstep/internal/controller"
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+)
+
+// Metadata (v0-v13)
+//
+// Behavior:
+//   - Answers from the metadata image. Brokers are named by the address of the
+//     listener that the request came in on.
+//   - A topic asked for by name that does not exist is created when both the
+//     client and auto.create.topics.enable allow it. The answer then still says
+//     LEADER_NOT_AVAILABLE if the partitions are not led yet.
+//
+// Version notes:
+//   - v0: an empty list asks for all topics; from v1 on null does
+//   - v4: allow_auto_topic_creation
+//   - v7: leader epochs
+//   - v8: authorized operations, v11 drops those of the cluster; there are no
+//     ACLs, so they stay unset
+//   - v9: flexible
+//   - v10: topic ids in the answer, v12: and in the question (KIP-516)
+//   - v13: error code for the whole answer
+func (s *Server) registerMetadata() {
+	s.register(3, 0, 13, s.metadata)
+}
+
+func (s *Server) metadata(r *request, body kmsg.Request) (kmsg.Response, error) {
+	req := body.(*kmsg.MetadataRequest)
+	resp := req.ResponseKind().(*kmsg.MetadataResponse)
+	if s.o.AutoCreateTopics && (req.Version < 4 || req.AllowAutoTopicCreation) {
+		s.autoCreate(r, req)
+	}
+	img := s.o.Controller.Image()
+	for _, n := range s.nodes(r.conn, nil) {
+		b := kmsg.NewMetadataResponseBroker()
+		b.NodeID, b.Host, b.Port, b.Rack = n.id, n.host, n.port, n.rack
+		resp.Brokers = append(resp.Brokers, b)
+	}
+	if img.ClusterID != "" {
+		resp.ClusterID = &img.ClusterID
+	}
+	// With a single node the controller is where we are; a client that sends
+	// admin requests anywhere else would be sent here anyway.
+	resp.ControllerID = s.o.NodeID
+
+	if req.Topics == nil || req.Version == 0 && len(req.Topics) == 0 {
+		for _, t := range img.Topics() {
+			resp.Topics = append(resp.Topics, describeTopic(img, t))
+		}
+		return resp, nil
+	}
+	for i := range req.Topics {
+		resp.Topics = append(resp.Topics, s.metadataTopic(img, &req.Topics[i]))
+	}
+	return resp, nil
+}
+
+func (s *Server) metadataTopic(img *metadata.Image, in *kmsg.MetadataRequestTopic) kmsg.MetadataResponseTopic {
+	var t *metadata.Topic
+	code := kerr.UnknownTopicOrPartition.Code
+	if id := metadata.TopicID(in.TopicID); !id.IsZero() {
+		t, code = img.TopicByID(id), kerr.UnknownTopicID.Code
+	} else if in.Topic != nil {
+		if t = img.Topic(*in.Topic); t == nil && !validTopicName(*in.Topic) {
+			code = kerr.InvalidTopicException.Code
+		}
+	}
+	if t != nil {
+		return describeTopic(img, t)
+	}
+	out := kmsg.NewMetadataResponseTopic()
+	out.Topic, out.TopicID, out.ErrorCode = in.Topic, in.TopicID, code
+	return out
+}
+
+// autoCreate makes the named topics that are missing. A failure needs no
+// answer of its own: the topic is still unknown then, and the log says why.
+func (s *Server) autoCreate(r *request, req *kmsg.MetadataRequest) {
+	img := s.o.Controller.Image()
+	var create []controller.CreateTopic
+	for i := range req.Topics {
+		name := req.Topics[i].Topic
+		if name == nil || !validTopicName(*name) || img.Topic(*name) != nil || metadata.TopicID(req.Topics[i].TopicID) != (metadata.TopicID{}) {
+			continue
+		}
+		if slices.ContainsFunc(create, func(c controller.CreateTopic) bool { return c.Name == *name }) {
+			continue
+		}
+		if strings.HasPrefix(*name, "__") {
+			continue // internal topics are made by their owners, with their own settings
+		}
+		create = append(create, controller.CreateTopic{Name: *name, Partitions: s.o.AutoCreatePartitions, ReplicationFactor: s.o.AutoCreateReplicas})
+	}
+	if len(create) == 0 {
+		return
+	}
+	for _, res := range s.o.Controller.CreateTopics(r.ctx, create, false) {
+		if res.Err != nil {
+			s.o.Logger.Warn("cannot create topic on first use", "topic", res.Name, "client", r.clientID(), "err", res.Err)
+		}
+	}
+}
+
+func describeTopic(img *metadata.Image, t *metadata.Topic) kmsg.MetadataResponseTopic {
+	out := kmsg.NewMetadataResponseTopic()
+	name := t.Name
+	out.Topic, out.TopicID, out.IsInternal = &name, t.ID, t.Internal
+	out.Partitions = make([]kmsg.MetadataResponseTopicPartition, 0, len(t.Partitions))
+	for _, p := range t.Partitions {
+		mp := kmsg.NewMetadataResponseTopicPartition()
+		mp.Partition, mp.Leader, mp.LeaderEpoch = p.Index, p.Leader, p.LeaderEpoch
+		mp.Replicas, mp.ISR = p.Replicas, p.ISR
+		for _, id := range p.Replicas {
+			if b := img.Broker(id); b == nil || b.Fenced {
+				mp.OfflineReplicas = append(mp.OfflineReplicas, id)
+			}
+		}
+		if b := img.Broker(p.Leader); p.Leader < 0 || b == nil || b.Fenced {
+			mp.Leader = -1
+			mp.ErrorCode = kerr.LeaderNotAvailable.Code
+		}
+		out.Partitions = append(out.Partitions, mp)
+	}
+	return out
+}
+
+// nodes names brokers by their address for clients of c's listener: those of
+// ids, or all that are not fenced when ids is nil. A broker that does not have
+// the listener is left out: the client could not reach it.
+func (s *Server) nodes(c *conn, ids []int32) []node {
+	var out []node
+	for _, b := range s.o.Controller.Image().Brokers() {
+		if b.Fenced || ids != nil && !slices.Contains(ids, b.ID) {
+			continue
+		}
+		e, ok := c.listener.endpointOf(b)
+		if !ok {
+			continue
+		}
+		n := node{id: b.ID, host: e.Host, port: e.Port}
+		if b.Rack != "" {
+			n.rack = &b.Rack
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+// validTopicName is Kafka's rule: 1 to 249 of a small alphabet, and no names
+// that a file system reads as its own.
+func validTopicName(name string) bool {
+	if name == "" || name == "." || name == ".." || len(name) > 249 {
+		return false
+	}
+	for _, r := range name {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '_', r == '-':
+		default:
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,117 @@
+package kafka
+
+import (
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/lockstep-kafka/lockstep/internal/controller"
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+)
+
+// CreateTopics (v2-v7)
+//
+// Behavior:
+//   - Each topic succeeds or fails by itself; a name given twice fails in both
+//     places and creates nothing.
+//   - The answer comes when this broker's metadata shows the topic.
+//
+// Version notes:
+//   - v4: partitions and replication factor -1 take the defaults (KIP-464)
+//   - v5: flexible; the answer has partitions, replication and configs (KIP-525)
+//   - v7: topic id in the answer (KIP-516)
+//
+// Not done: v8 with a mirror's topic id is for brokers of one cluster (P17);
+// mirrors make their topics through the controller.
+func (s *Server) registerCreateTopics() {
+	s.register(19, 2, 7, s.createTopics)
+}
+
+func (s *Server) createTopics(r *request, body kmsg.Request) (kmsg.Response, error) {
+	req := body.(*kmsg.CreateTopicsRequest)
+	resp := req.ResponseKind().(*kmsg.CreateTopicsResponse)
+	seen := map[string]int{}
+	for i := range req.Topics {
+		seen[req.Topics[i].Topic]++
+	}
+	results := make([]controller.TopicResult, len(req.Topics))
+	var create []controller.CreateTopic
+	var at []int // index in the request of each create
+	for i := range req.Topics {
+		in := &req.Topics[i]
+		ct, err := createTopic(in)
+		if seen[in.Topic] > 1 {
+			err = fmt.Errorf("%w: topic %q is named more than once", controller.ErrInvalidRequest, in.Topic)
+		}
+		if results[i] = (controller.TopicResult{Name: in.Topic, Err: err}); err == nil {
+			create, at = append(create, ct), append(at, i)
+		}
+	}
+	if len(create) > 0 {
+		for i, res := range s.o.Controller.CreateTopics(r.ctx, create, req.ValidateOnly) {
+			results[at[i]] = res
+		}
+	}
+	for i := range results {
+		resp.Topics = append(resp.Topics, createdTopic(&req.Topics[i], &results[i], s.o.TopicDefaults))
+	}
+	return resp, nil
+}
+
+func createTopic(in *kmsg.CreateTopicsRequestTopic) (controller.CreateTopic, error) {
+	ct := controller.CreateTopic{Name: in.Topic, Partitions: in.NumPartitions, ReplicationFactor: in.ReplicationFactor}
+	if len(in.ReplicaAssignment) > 0 {
+		if in.NumPartitions != -1 || in.ReplicationFactor != -1 {
+			return ct, fmt.Errorf("%w: topic %q has both a replica assignment and numbers", controller.ErrInvalidRequest, in.Topic)
+		}
+		ct.Assignment = make(map[int32][]int32, len(in.ReplicaAssignment))
+		for _, a := range in.ReplicaAssignment {
+			if _, twice := ct.Assignment[a.Partition]; twice {
+				return ct, fmt.Errorf("%w: topic %q assigns partition %d twice", controller.ErrInvalidReplicaAssignment, in.Topic, a.Partition)
+			}
+			ct.Assignment[a.Partition] = a.Replicas
+		}
+	} else {
+		// 0 is not a default but a mistake (KIP-464 chose -1).
+		if in.NumPartitions == 0 || in.NumPartitions < -1 {
+			return ct, fmt.Errorf("%w: %d", controller.ErrInvalidPartitions, in.NumPartitions)
+		}
+		if in.ReplicationFactor == 0 || in.ReplicationFactor < -1 {
+			return ct, fmt.Errorf("%w: %d", controller.ErrInvalidReplicationFactor, in.ReplicationFactor)
+		}
+	}
+	ct.Configs = make(map[string]string, len(in.Configs))
+	for _, c := range in.Configs {
+		if _, twice := ct.Configs[c.Name]; twice {
+			return ct, fmt.Errorf("%w: %s is given twice", controller.ErrInvalidConfig, c.Name)
+		}
+		if c.Value == nil {
+			return ct, fmt.Errorf("%w: %s has no value", controller.ErrInvalidConfig, c.Name)
+		}
+		ct.Configs[c.Name] = *c.Value
+	}
+	return ct, nil
+}
+
+func createdTopic(in *kmsg.CreateTopicsRequestTopic, res *controller.TopicResult, defaults map[string]string) kmsg.CreateTopicsResponseTopic {
+	out := kmsg.NewCreateTopicsResponseTopic()
+	out.Topic = in.Topic
+	out.ErrorCode, out.ErrorMessage = errorCode(res.Err)
+	out.NumPartitions, out.ReplicationFactor = -1, -1
+	t := res.Topic
+	if res.Err != nil || t == nil {
+		return out
+	}
+	out.TopicID = t.ID
+	out.NumPartitions = int32(len(t.Partitions))
+	if len(t.Partitions) > 0 {
+		out.ReplicationFactor = int16(len(t.Partitions[0].Replicas))
+	}
+	for _, d := range metadata.TopicConfigDefs() {
+		e := topicConfig(t, d, defaults)
+		c := kmsg.NewCreateTopicsResponseTopicConfig()
+		c.Name, c.Value, c.Source, c.ReadOnly, c.IsSensitive = e.name, e.value, int8(e.source), e.readOnly, e.secret
+		out.Configs = append(out.Configs, c)
+	}
+	return out
+}

@@ -1,0 +1,238 @@
+package kafka
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/lockstep-kafka/lockstep/internal/controller"
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+)
+
+// DescribeConfigs (v1-v4)
+//
+// Behavior:
+//   - Topics (2), brokers (4; this one or the empty name for all) and mirrors
+//     (64). The internal mirror.name of a topic is not shown (spec M4).
+//   - Secrets have no value and the sensitive flag (C6).
+//   - Where a value came from is its source; where it could have come from are
+//     its synonyms, the one in force first.
+//
+// Version notes:
+//   - v1: sources and synonyms (KIP-226)
+//   - v3: types and documentation (KIP-569)
+//   - v4: flexible
+//
+// Not done: broker loggers, client metrics, groups: INVALID_REQUEST.
+func (s *Server) registerDescribeConfigs() {
+	s.register(32, 1, 4, s.describeConfigs)
+}
+
+func (s *Server) describeConfigs(r *request, body kmsg.Request) (kmsg.Response, error) {
+	req := body.(*kmsg.DescribeConfigsRequest)
+	resp := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
+	for i := range req.Resources {
+		in := &req.Resources[i]
+		out := kmsg.NewDescribeConfigsResponseResource()
+		out.ResourceType, out.ResourceName = in.ResourceType, in.ResourceName
+		entries, err := s.configsOf(controller.ConfigResource(in.ResourceType), in.ResourceName)
+		out.ErrorCode, out.ErrorMessage = errorCode(err)
+		for _, e := range entries {
+			if in.ConfigNames == nil || slices.Contains(in.ConfigNames, e.name) {
+				out.Configs = append(out.Configs, e.encode(req))
+			}
+		}
+		resp.Resources = append(resp.Resources, out)
+	}
+	return resp, nil
+}
+
+// configsOf is every config of a resource, by name.
+func (s *Server) configsOf(kind controller.ConfigResource, name string) ([]configEntry, error) {
+	img := s.o.Controller.Image()
+	var out []configEntry
+	switch kind {
+	case controller.ResourceTopic:
+		t := img.Topic(name)
+		if t == nil {
+			return nil, fmt.Errorf("%w: %q", errUnknownPartition, name)
+		}
+		for _, d := range metadata.TopicConfigDefs() {
+			out = append(out, topicConfig(t, d, s.o.TopicDefaults))
+		}
+	case controller.ResourceMirror:
+		m := img.Mirror(name)
+		if m == nil {
+			return nil, fmt.Errorf("%w: %q", controller.ErrUnknownMirror, name)
+		}
+		for _, d := range metadata.MirrorConfigDefs() {
+			if _, set := m.Configs[d.Name]; d.Ignored && !set {
+				continue // only a Java client has a use for it
+			}
+			out = append(out, mirrorConfig(m, d))
+		}
+	case controller.ResourceBroker:
+		return s.brokerConfigs(img, name)
+	default:
+		return nil, fmt.Errorf("%w: configs of resource type %d are not served", controller.ErrInvalidRequest, kind)
+	}
+	return out, nil
+}
+
+// configEntry is one config of one resource.
+type configEntry struct {
+	name     string
+	value    *string
+	source   kmsg.ConfigSource
+	readOnly bool
+	secret   bool
+	kind     metadata.ConfigType
+	doc      string
+	synonyms []configSynonym // the one in force first
+}
+
+type configSynonym struct {
+	name, value string
+	source      kmsg.ConfigSource
+}
+
+// settle takes value and source from the first synonym.
+func (e *configEntry) settle() configEntry {
+	if len(e.synonyms) == 0 {
+		e.source = kmsg.ConfigSourceDefaultConfig
+		return *e
+	}
+	e.source = e.synonyms[0].source
+	if !e.secret {
+		e.value = &e.synonyms[0].value
+	}
+	return *e
+}
+
+func (e *configEntry) encode(req *kmsg.DescribeConfigsRequest) kmsg.DescribeConfigsResponseResourceConfig {
+	out := kmsg.NewDescribeConfigsResponseResourceConfig()
+	out.Name, out.Value, out.Source = e.name, e.value, e.source
+	out.ReadOnly, out.IsSensitive = e.readOnly, e.secret
+	out.IsDefault = e.source == kmsg.ConfigSourceDefaultConfig
+	out.ConfigType = wireConfigType(e.kind)
+	if req.IncludeDocumentation && e.doc != "" {
+		out.Documentation = &e.doc
+	}
+	if req.IncludeSynonyms {
+		for i := range e.synonyms {
+			y := kmsg.NewDescribeConfigsResponseResourceConfigConfigSynonym()
+			y.Name, y.Source = e.synonyms[i].name, e.synonyms[i].source
+			if !e.secret {
+				y.Value = &e.synonyms[i].value
+			}
+			out.ConfigSynonyms = append(out.ConfigSynonyms, y)
+		}
+	}
+	return out
+}
+
+func wireConfigType(t metadata.ConfigType) kmsg.ConfigType {
+	switch t {
+	case metadata.TypeBoolean:
+		return kmsg.ConfigTypeBoolean
+	case metadata.TypeInt:
+		return kmsg.ConfigTypeInt
+	case metadata.TypeShort:
+		return kmsg.ConfigTypeShort
+	case metadata.TypeLong:
+		return kmsg.ConfigTypeLong
+	case metadata.TypeDouble:
+		return kmsg.ConfigTypeDouble
+	case metadata.TypeList:
+		return kmsg.ConfigTypeList
+	case metadata.TypePassword:
+		return kmsg.ConfigTypePassword
+	}
+	return kmsg.ConfigTypeString
+}
+
+// topicConfig is one row of the topic table for t: the override, else the
+// broker's own default, else Kafka's.
+func topicConfig(t *metadata.Topic, d *metadata.ConfigDef, defaults map[string]string) configEntry {
+	e := configEntry{name: d.Name, readOnly: d.ReadOnly, secret: d.Secret, kind: d.Type, doc: d.Doc}
+	if v, ok := t.Configs[d.Name]; ok {
+		e.synonyms = append(e.synonyms, configSynonym{d.Name, v, kmsg.ConfigSourceDynamicTopicConfig})
+	}
+	if v, ok := defaults[d.Name]; ok {
+		e.synonyms = append(e.synonyms, configSynonym{d.Name, v, kmsg.ConfigSourceStaticBrokerConfig})
+	}
+	if !d.NoDefault {
+		e.synonyms = append(e.synonyms, configSynonym{d.Name, d.Default, kmsg.ConfigSourceDefaultConfig})
+	}
+	return e.settle()
+}
+
+// mirrorConfig is one row of the mirror table for m. Kafka's list of sources
+// has none for a mirror, so a value that was set has the unknown one.
+func mirrorConfig(m *metadata.Mirror, d *metadata.ConfigDef) configEntry {
+	e := configEntry{name: d.Name, readOnly: d.ReadOnly, secret: d.Secret, kind: d.Type, doc: d.Doc}
+	if v, ok := m.Configs[d.Name]; ok {
+		e.synonyms = append(e.synonyms, configSynonym{d.Name, v, kmsg.ConfigSourceUnknown})
+	}
+	if !d.NoDefault {
+		e.synonyms = append(e.synonyms, configSynonym{d.Name, d.Default, kmsg.ConfigSourceDefaultConfig})
+	}
+	return e.settle()
+}
+
+// brokerConfigs is what is set for this broker: dynamically, for all brokers
+// dynamically, or in its own file. The empty name asks for the middle one only.
+func (s *Server) brokerConfigs(img *metadata.Image, name string) ([]configEntry, error) {
+	type layer struct {
+		values map[string]string
+		source kmsg.ConfigSource
+	}
+	layers := []layer{{img.BrokerConfigs(metadata.DefaultBroker), kmsg.ConfigSourceDynamicDefaultBrokerConfig}}
+	if name != "" {
+		id, err := strconv.ParseInt(name, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("%w: broker %q is not a number", controller.ErrInvalidRequest, name)
+		}
+		if int32(id) != s.o.NodeID {
+			return nil, fmt.Errorf("%w: broker %d; this is broker %d", controller.ErrInvalidRequest, id, s.o.NodeID)
+		}
+		layers = []layer{
+			{img.BrokerConfigs(int32(id)), kmsg.ConfigSourceDynamicBrokerConfig},
+			layers[0],
+			{s.o.BrokerConfigs, kmsg.ConfigSourceStaticBrokerConfig},
+		}
+	}
+	names := map[string]bool{}
+	for _, l := range layers {
+		for k := range l.values {
+			names[k] = true
+		}
+	}
+	var out []configEntry
+	for _, k := range slices.Sorted(maps.Keys(names)) {
+		e := configEntry{name: k, secret: secretName(k), readOnly: true}
+		for _, l := range layers {
+			if v, ok := l.values[k]; ok {
+				e.synonyms = append(e.synonyms, configSynonym{k, v, l.source})
+				e.readOnly = e.readOnly && l.source == kmsg.ConfigSourceStaticBrokerConfig
+			}
+		}
+		out = append(out, e.settle())
+	}
+	return out, nil
+}
+
+// secretName tells whether a broker setting of this name holds a secret. Too
+// many hidden is an inconvenience, one too few is a leak.
+func secretName(name string) bool {
+	for _, part := range []string{"password", "jaas", "secret", "keystore.key", "credential"} {
+		if strings.Contains(name, part) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,119 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"math/bits"
+	"sync"
+
+	"golang.org/x/sync/semaphore"
+)
+
+const (
+	// freeFrame is the buffer every connection may have without asking:
+	// 10 000 connections hold 640 MiB at the very worst, and a few KiB each in
+	// practice.
+	freeFrame = 64 << 10
+
+	// Buffers between these sizes are pooled by power of two. Larger ones are
+	// rare (max.message.bytes is 1 MiB by default) and would pin memory.
+	minPooled, maxPooled = 17, 22 // 128 KiB, 4 MiB
+
+	// decodeFactor is what the message codec may make of one byte of a hostile
+	// body (measured: 7 to 32), decodeBudget what all decoded bodies may hold.
+	decodeFactor = 32
+	decodeBudget = 256 << 20
+	// freeDecode needs no budget: 128 KiB at the worst.
+	freeDecode = 4 << 10
+)
+
+var errNoMemory = errors.New("request memory exhausted (queued.max.request.bytes)")
+
+// memory is what all connections share for the bytes of requests.
+type memory struct {
+	total  int64
+	frames *semaphore.Weighted
+	decode *semaphore.Weighted
+	pools  [maxPooled - minPooled + 1]sync.Pool // of *[]byte with cap 1<<(minPooled+i)
+}
+
+func newMemory(total int64) *memory {
+	return &memory{total: total, frames: semaphore.NewWeighted(total), decode: semaphore.NewWeighted(decodeBudget)}
+}
+
+// frame is one connection's request buffer and what it holds of the budget.
+type frame struct {
+	buf  []byte
+	held int64
+}
+
+// grow moves b into a buffer with room for n, waiting for budget until ctx
+// ends. A connection that waits holds what it has: ctx carries the deadline of
+// the frame, which breaks the circle when all wait for each other.
+func (m *memory) grow(ctx context.Context, f *frame, b []byte, n int) ([]byte, error) {
+	size := roundUp(n)
+	if size > freeFrame {
+		if err := m.frames.Acquire(ctx, int64(size)); err != nil {
+			return b, errNoMemory
+		}
+	}
+	next := m.get(size)
+	next = append(next[:0], b...)
+	m.put(b)
+	m.frames.Release(f.held)
+	if f.held = 0; size > freeFrame {
+		f.held = int64(size)
+	}
+	return next, nil
+}
+
+// release lets go of a frame between two requests, keeping what is free.
+func (m *memory) release(f *frame) {
+	if cap(f.buf) <= freeFrame {
+		return
+	}
+	m.put(f.buf)
+	m.frames.Release(f.held)
+	f.buf, f.held = nil, 0
+}
+
+// roundUp is the next power of two, or n when no pool would take the buffer.
+func roundUp(n int) int {
+	if n > 1<<maxPooled {
+		return n
+	}
+	return 1 << bits.Len(uint(max(n, 512)-1))
+}
+
+func (m *memory) get(size int) []byte {
+	if i := bits.Len(uint(size-1)) - minPooled; i >= 0 && i < len(m.pools) {
+		if b, ok := m.pools[i].Get().(*[]byte); ok {
+			return (*b)[:0]
+		}
+	}
+	return make([]byte, 0, size)
+}
+
+func (m *memory) put(b []byte) {
+	c := cap(b)
+	if c&(c-1) != 0 {
+		return // not one of ours
+	}
+	if i := bits.Len(uint(c)) - 1 - minPooled; i >= 0 && i < len(m.pools) {
+		b = b[:0]
+		m.pools[i].Put(&b)
+	}
+}
+
+// acquireDecode reserves what decoding a body may allocate and returns the
+// function that gives it back.
+func (m *memory) acquireDecode(ctx context.Context, body int) (release func(), err error) {
+	if body <= freeDecode {
+		return func() {}, nil
+	}
+	n := min(int64(body)*decodeFactor, decodeBudget)
+	if err := m.decode.Acquire(ctx, n); err != nil {
+		return nil, err
+	}
+	return sync.OnceFunc(func() { m.decode.Release(n) }), nil
+}

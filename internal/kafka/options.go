@@ -1,0 +1,177 @@
+package kafka
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/lockstep-kafka/lockstep/internal/clock"
+	"github.com/lockstep-kafka/lockstep/internal/controller"
+	"github.com/lockstep-kafka/lockstep/internal/group"
+	"github.com/lockstep-kafka/lockstep/internal/mirror"
+	"github.com/lockstep-kafka/lockstep/internal/partition"
+)
+
+// Listener is one address the server listens on.
+type Listener struct {
+	Name     string // e.g. PLAINTEXT; unique
+	Protocol string // PLAINTEXT or SSL
+	Address  string // host:port to bind; port 0 takes a free one
+	// AdvertisedHost and AdvertisedPort are what Metadata tells clients.
+	// Empty host: the bound one, or the machine's name when that is a
+	// wildcard. Zero port: the bound one.
+	AdvertisedHost string
+	AdvertisedPort int32
+	TLS            *tls.Config // for SSL
+}
+
+// Options configures a Server. Names in parentheses are Kafka's keys.
+type Options struct {
+	NodeID    int32
+	Listeners []Listener
+
+	Controller *controller.Controller
+	Partitions *partition.Manager
+	Groups     *group.Coordinator
+	Mirrors    *mirror.Coordinator
+
+	Clock  clock.Clock
+	Logger *slog.Logger
+
+	// AutoCreateTopics lets Metadata create the topics a client asks for, with
+	// AutoCreatePartitions and AutoCreateReplicas (auto.create.topics.enable,
+	// num.partitions, default.replication.factor).
+	AutoCreateTopics     bool
+	AutoCreatePartitions int32 // default 1
+	AutoCreateReplicas   int16 // default 1
+
+	// TopicDefaults are this broker's own defaults for topic configs, as the
+	// partition manager has them; DescribeConfigs shows them between a topic's
+	// overrides and Kafka's defaults.
+	TopicDefaults map[string]string
+
+	// BrokerConfigs is what DescribeConfigs tells of this broker's static
+	// settings.
+	BrokerConfigs map[string]string
+
+	// MaxProduceBytes bounds a produce request (socket.request.max.bytes,
+	// default 100 MiB). Every other request is held to MaxRequestBytes, default
+	// 1 MiB: decoding multiplies a body by up to 32.
+	MaxProduceBytes int
+	MaxRequestBytes int
+	// RequestMemory is what frames being read or handled may hold together
+	// (queued.max.request.bytes, default 512 MiB); readers wait beyond it.
+	RequestMemory int64
+
+	// MaxConnections and MaxConnectionsPerIP refuse connections beyond them
+	// (max.connections, max.connections.per.ip; defaults 10 000 and no limit of
+	// its own).
+	MaxConnections      int
+	MaxConnectionsPerIP int
+	// IdleTimeout closes a connection without requests
+	// (connections.max.idle.ms, default 10 min). FrameTimeout is how long a
+	// request may take to arrive, beside a second per 256 KiB; WriteTimeout how
+	// long the peer may accept no byte of an answer. Both default to 30 s.
+	IdleTimeout  time.Duration
+	FrameTimeout time.Duration
+	WriteTimeout time.Duration
+
+	// FetchMaxBytes bounds one fetch answer whatever the client asks
+	// (fetch.max.bytes, default 55 MiB). FetchSessions bounds the cached fetch
+	// sessions (max.incremental.fetch.session.cache.slots, default 1 000) and
+	// FetchSessionPartitions the partitions they hold together, default
+	// 1 000 000, some 100 bytes each.
+	FetchMaxBytes          int
+	FetchSessions          int
+	FetchSessionPartitions int
+}
+
+// EnsureDefaults fills what is zero.
+func (o *Options) EnsureDefaults() {
+	if o.Clock == nil {
+		o.Clock = clock.System()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	setDefault(&o.AutoCreatePartitions, 1)
+	setDefault(&o.AutoCreateReplicas, 1)
+	setDefault(&o.MaxProduceBytes, 100<<20)
+	setDefault(&o.MaxRequestBytes, 1<<20)
+	setDefault(&o.RequestMemory, 512<<20)
+	setDefault(&o.MaxConnections, 10_000)
+	setDefault(&o.MaxConnectionsPerIP, math.MaxInt)
+	setDefault(&o.IdleTimeout, 10*time.Minute)
+	setDefault(&o.FrameTimeout, 30*time.Second)
+	setDefault(&o.WriteTimeout, 30*time.Second)
+	setDefault(&o.FetchMaxBytes, 55<<20)
+	setDefault(&o.FetchSessions, 1000)
+	setDefault(&o.FetchSessionPartitions, 1_000_000)
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Validate names every fault at once.
+func (o *Options) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if o.Controller == nil || o.Partitions == nil {
+		bad("kafka: Controller and Partitions are needed")
+	}
+	if len(o.Listeners) == 0 {
+		bad("listeners: at least one is needed")
+	}
+	names := map[string]bool{}
+	for _, l := range o.Listeners {
+		if names[l.Name] {
+			bad("listeners: %s is named twice", l.Name)
+		}
+		names[l.Name] = true
+		switch l.Protocol {
+		case "PLAINTEXT":
+		case "SSL":
+			if l.TLS == nil {
+				bad("listeners: %s is SSL and has no certificate", l.Name)
+			}
+		default:
+			bad("listeners: %s: protocol %q is not served; use PLAINTEXT or SSL", l.Name, l.Protocol)
+		}
+	}
+	if o.MaxProduceBytes < 1<<10 || o.MaxProduceBytes > math.MaxInt32 {
+		bad("socket.request.max.bytes: %d is not between 1024 and 2147483647", o.MaxProduceBytes)
+	}
+	if o.RequestMemory < int64(o.MaxProduceBytes) {
+		bad("queued.max.request.bytes: %d is less than socket.request.max.bytes %d, so such a request could never be read",
+			o.RequestMemory, o.MaxProduceBytes)
+	}
+	for _, n := range []struct {
+		name  string
+		value int
+	}{
+		{"max.connections", o.MaxConnections},
+		{"max.connections.per.ip", o.MaxConnectionsPerIP},
+		{"fetch.max.bytes", o.FetchMaxBytes},
+		{"max.incremental.fetch.session.cache.slots", o.FetchSessions},
+	} {
+		if n.value < 1 {
+			bad("%s: %d is less than 1", n.name, n.value)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// requestLimit is the most bytes a frame of the key may have.
+func (o *Options) requestLimit(key int16) int {
+	if key == keyProduce {
+		return o.MaxProduceBytes
+	}
+	return o.MaxRequestBytes
+}

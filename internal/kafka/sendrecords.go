@@ -1,0 +1,179 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lockstep-kafka/lockstep/segment"
+)
+
+// How records leave, measured on loopback (MB/s): one range of 1 MiB by
+// sendfile 7 000, by read and write 2 400; 64 ranges of 16 KiB by sendfile
+// 1 020, gathered in memory and written at once 5 300. So large ranges go from
+// file to socket, and runs of small ones are gathered with the header bytes
+// around them.
+const (
+	sendfileMin = 128 << 10
+	gatherSize  = 1 << 20
+)
+
+// emptyView has no bytes and no file; releasing it does nothing.
+var emptyView segment.View
+
+// cut is a place in an answer's header bytes where records belong.
+type cut struct {
+	at   int // index in the header bytes
+	view *segment.View
+}
+
+var gatherPool = sync.Pool{New: func() any { b := make([]byte, 0, gatherSize); return &b }}
+
+// sendRecords sends header bytes with the records of cuts in between, after
+// everything that came before. A failure in the middle of a frame leaves a
+// broken stream, so every error ends the connection.
+func (c *conn) sendRecords(head []byte, cuts []cut) error {
+	if !c.box.drain() {
+		return net.ErrClosed
+	}
+	small := len(head)
+	for i := range cuts {
+		if n := cuts[i].view.Len(); !c.canSendfile(cuts[i].view) {
+			small += n
+		}
+	}
+	g := gatherer{conn: c}
+	if len(cuts) > 0 && small > 0 {
+		pooled := gatherPool.Get().(*[]byte)
+		defer gatherPool.Put(pooled)
+		g.buf = (*pooled)[:0]
+	}
+	done := 0
+	for i := range cuts {
+		if err := g.bytes(head[done:cuts[i].at]); err != nil {
+			return err
+		}
+		done = cuts[i].at
+		if err := g.view(cuts[i].view); err != nil {
+			return err
+		}
+	}
+	if len(cuts) == 0 {
+		return c.write(head)
+	}
+	if err := g.bytes(head[done:]); err != nil {
+		return err
+	}
+	return g.flush()
+}
+
+// canSendfile tells whether a range goes from file to socket.
+func (c *conn) canSendfile(v *segment.View) bool {
+	if c.tcp == nil || v.Len() < sendfileMin {
+		return false
+	}
+	_, ok := v.File()
+	return ok
+}
+
+// gatherer collects small pieces and sends them with one write.
+type gatherer struct {
+	conn *conn
+	buf  []byte // cap gatherSize
+}
+
+func (g *gatherer) flush() error {
+	if len(g.buf) == 0 {
+		return nil
+	}
+	err := g.conn.write(g.buf)
+	g.buf = g.buf[:0]
+	return err
+}
+
+func (g *gatherer) bytes(b []byte) error {
+	for len(b) > 0 {
+		if len(g.buf) == cap(g.buf) {
+			if err := g.flush(); err != nil {
+				return err
+			}
+		}
+		n := min(len(b), cap(g.buf)-len(g.buf))
+		g.buf = append(g.buf, b[:n]...)
+		b = b[n:]
+	}
+	return nil
+}
+
+func (g *gatherer) view(v *segment.View) error {
+	if g.conn.canSendfile(v) {
+		if err := g.flush(); err != nil {
+			return err
+		}
+		return g.conn.sendfile(v)
+	}
+	for off := 0; off < v.Len(); {
+		if len(g.buf) == cap(g.buf) {
+			if err := g.flush(); err != nil {
+				return err
+			}
+		}
+		n := min(v.Len()-off, cap(g.buf)-len(g.buf))
+		into := g.buf[len(g.buf) : len(g.buf)+n]
+		if _, err := v.ReadAt(into, int64(off)); err != nil {
+			g.conn.abort()
+			return fmt.Errorf("read records to send: %w", err)
+		}
+		g.buf = g.buf[:len(g.buf)+n]
+		off += n
+	}
+	return nil
+}
+
+// sendfile sends a range from its file. The offset is explicit, because other
+// connections send from the same file. The write deadline counts from the last
+// progress.
+func (c *conn) sendfile(v *segment.View) error {
+	file, _ := v.File()
+	raw, err := c.tcp.SyscallConn()
+	if err != nil {
+		return err
+	}
+	src := int(file.Fd())
+	off, left := v.Offset(), v.Len()
+	for left > 0 {
+		c.nc.SetWriteDeadline(time.Now().Add(c.server.o.WriteTimeout))
+		var sent int
+		var sendErr error
+		err := raw.Write(func(dst uintptr) bool {
+			for {
+				sent, sendErr = unix.Sendfile(int(dst), src, &off, left)
+				if !errors.Is(sendErr, syscall.EINTR) {
+					break
+				}
+			}
+			// Not writable: wait for it, within the deadline.
+			return !errors.Is(sendErr, syscall.EAGAIN)
+		})
+		switch {
+		case err != nil:
+		case sendErr != nil:
+			err = os.NewSyscallError("sendfile", sendErr)
+		case sent == 0:
+			err = fmt.Errorf("records at %d of %s: %w", off, file.Name(), io.ErrUnexpectedEOF)
+		}
+		if err != nil {
+			c.abort()
+			return fmt.Errorf("send records: %w", err)
+		}
+		left -= sent
+	}
+	return nil
+}
