@@ -27,12 +27,10 @@ over the range of offsets that both sides have. Prints what was compared, and
 the first difference of each partition with both headers. Changes nothing.
 
 Exit code 0: everything compared is equal; 1: a difference, a missing partition
-or an error.`,
+or an error; 2: wrong usage.`,
 		Example: `  lockstep verify --source :9091 --mirror :9094
   lockstep verify --source kafka:9093 --source-config client.properties --mirror :9094 --topics 'orders.*' --json`,
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Args: noArguments,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&source, "source", "", "source cluster, `host:port[,host:port]`")
@@ -42,13 +40,13 @@ or an error.`,
 	flags.StringVar(&topics, "topics", "", "only topics whose whole name matches this `regex` (default: all that are not internal)")
 	flags.BoolVar(&complete, "complete", false, "also fail if the mirror is behind")
 	flags.BoolVar(&asJSON, "json", false, "print a JSON array")
-	for _, name := range []string{"source", "mirror"} {
-		cobra.CheckErr(cmd.MarkFlagRequired(name))
-	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if source == "" || mirror == "" {
+			return usageError{errors.New("--source and --mirror are required")}
+		}
 		o, err := verifyOptions(source, sourceConfig, mirror, mirrorConfig, topics)
 		if err != nil {
-			return err
+			return usageError{err}
 		}
 		report, err := verify.Run(cmd.Context(), o)
 		if err != nil {
