@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -141,6 +142,8 @@ func (c *Client) roundTripLocked(ctx context.Context, req kmsg.Request) (kmsg.Re
 func (c *Client) failLocked(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil {
 		err = cause
+	} else if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("no answer in time: %w", context.DeadlineExceeded)
 	}
 	c.err = fmt.Errorf("%w: %w", ErrClosed, err)
 	c.conn.Close()

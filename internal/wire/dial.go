@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -80,8 +81,12 @@ func (d *Dialer) Dial(ctx context.Context, addr string) (*Client, error) {
 	defer cancel()
 	c, stage, err := d.dial(ctx, addr)
 	if err != nil {
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			err = context.Cause(ctx)
+		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+			// The socket's deadline is the context's and may fire first.
+			err = fmt.Errorf("no answer within %v", timeout)
 		}
 		return nil, &DialError{Addr: addr, Stage: stage, Err: err}
 	}

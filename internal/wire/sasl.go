@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 
@@ -80,8 +81,12 @@ func (c *Client) saslStep(ctx context.Context, token []byte) ([]byte, error) {
 	return auth.SASLAuthBytes, nil
 }
 
-// saslCause drops the address in front of an error, which DialError repeats.
+// saslCause drops the address in front of an error, which DialError repeats,
+// and explains the silence of brokers that hang up on wrong credentials.
 func saslCause(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("the peer closed the connection during authentication (wrong credentials?): %w", io.EOF)
+	}
 	if inner := errors.Unwrap(err); inner != nil {
 		return inner
 	}
