@@ -35,7 +35,8 @@ type Coordinator struct {
 		shards map[int32]*shard
 		closed bool
 	}
-	running sync.WaitGroup // the shards' goroutines
+	running  sync.WaitGroup // the shards' goroutines
+	creating chan struct{}  // one token: the right to create the topic
 }
 
 // New makes a coordinator that leads nothing yet.
@@ -44,7 +45,7 @@ func New(o Options) (*Coordinator, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	c := &Coordinator{o: o, loads: obs.Histogram("lockstep_group_load_seconds")}
+	c := &Coordinator{o: o, creating: make(chan struct{}, 1), loads: obs.Histogram("lockstep_group_load_seconds")}
 	c.mu.shards = map[int32]*shard{}
 	obs.Gauge("lockstep_groups", func() float64 { return float64(c.count.Load()) })
 	return c, nil

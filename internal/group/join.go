@@ -116,6 +116,7 @@ func (m *machine) replaceStatic(now time.Time, old *member, in joinInput, fx *ef
 		m.leader = mem.id
 	}
 	m.update(&mem, r)
+	m.subscribe()
 	m.alive(now, &mem)
 
 	if m.state == Stable && m.choose() == m.protocol {

@@ -47,18 +47,20 @@ func (s *PartitionStore) Append(index, leaderEpoch int32, batch []byte, done fun
 	p.AppendInternal(leaderEpoch, batch, func(_ int64, err error) { done(storeError(err)) })
 }
 
-// storeError puts a partition's refusal in the words of this package.
+// storeError puts a partition's refusal in the words of this package, and in
+// those alone: a client that asked a coordinator must not be told that a
+// partition has another leader.
 func storeError(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, partition.ErrNotLeader), errors.Is(err, partition.ErrFencedEpoch),
 		errors.Is(err, partition.ErrUnknownEpoch), errors.Is(err, partition.ErrUnknown), errors.Is(err, partition.ErrClosed):
-		return fmt.Errorf("%w: %w", ErrNotCoordinator, err)
+		return fmt.Errorf("%w: %v", ErrNotCoordinator, err)
 	case errors.Is(err, partition.ErrTooLarge):
-		return fmt.Errorf("%w: %w", ErrTooLarge, err)
+		return fmt.Errorf("%w: %v", ErrTooLarge, err)
 	default:
-		return fmt.Errorf("%w: %w", ErrNotAvailable, err)
+		return fmt.Errorf("%w: %v", ErrNotAvailable, err)
 	}
 }
 

@@ -1,0 +1,63 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/lockstep-kafka/lockstep/internal/controller"
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+)
+
+// EnsureTopic returns __consumer_offsets, and creates it when it is not there:
+// at the first question for a coordinator, as Kafka does, so that a cluster
+// without groups has no partitions for them.
+func (c *Coordinator) EnsureTopic(ctx context.Context, ctrl *controller.Controller) (*metadata.Topic, error) {
+	if t := ctrl.Image().Topic(TopicName); t != nil {
+		return t, nil
+	}
+	// Many clients ask at once when a cluster starts; one creates.
+	select {
+	case c.creating <- struct{}{}:
+		defer func() { <-c.creating }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	img := ctrl.Image()
+	if t := img.Topic(TopicName); t != nil {
+		return t, nil
+	}
+	live := 0
+	for _, b := range img.Brokers() {
+		if !b.Fenced {
+			live++
+		}
+	}
+	res := ctrl.CreateTopics(ctx, []controller.CreateTopic{c.topic(live)}, false)
+	if t := ctrl.Image().Topic(TopicName); t != nil {
+		return t, nil // also when another broker was faster
+	}
+	err := errors.New("the controller gave no answer")
+	if len(res) == 1 && res[0].Err != nil {
+		err = res[0].Err
+	}
+	return nil, fmt.Errorf("%w: create %s: %w", ErrNotAvailable, TopicName, err)
+}
+
+// topic is what __consumer_offsets looks like in a cluster with so many live
+// brokers. Configs are Kafka's.
+func (c *Coordinator) topic(live int) controller.CreateTopic {
+	factor := c.o.OffsetsTopicReplicationFactor
+	if live < int(factor) {
+		factor = int16(max(live, 1))
+	}
+	return controller.CreateTopic{
+		Name: TopicName, Internal: true, Partitions: c.o.OffsetsTopicPartitions, ReplicationFactor: factor,
+		Configs: map[string]string{
+			"cleanup.policy":   "compact",
+			"compression.type": "producer",
+			"segment.bytes":    strconv.Itoa(int(c.o.OffsetsTopicSegmentBytes)),
+		},
+	}
+}

@@ -1,0 +1,145 @@
+package kafka
+
+import (
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/lockstep-kafka/lockstep/internal/group"
+)
+
+// OffsetFetch, versions 1 to 10.
+//
+//   - A null list of topics asks for everything the group has committed (v2).
+//   - Nothing committed is offset -1 without an error, also for groups and
+//     topics that do not exist.
+//   - Only acknowledged commits are told, so there is never an offset that is
+//     not stable (KIP-447): require_stable (v7) changes nothing.
+//
+// v2 null topics and an error for the whole; v3 throttle; v5 leader epoch
+// (KIP-320); v6 flexible; v7 require stable; v8 many groups (KIP-709); v9 member
+// id and epoch, which classic groups do not check (KIP-848); v10 topic ids.
+//
+// Not served: v0, which read offsets from ZooKeeper.
+func (s *Server) registerOffsetFetch() {
+	s.register(9, 1, 10, s.offsetFetch)
+}
+
+func (s *Server) offsetFetch(r *request, body kmsg.Request) (kmsg.Response, error) {
+	req := body.(*kmsg.OffsetFetchRequest)
+	var resp kmsg.OffsetFetchResponse
+	if req.Version >= 8 {
+		for i := range req.Groups {
+			g, err := s.fetchGroup(r, &req.Groups[i], req.Version)
+			if gaveUp(r, err) {
+				return nil, err
+			}
+			resp.Groups = append(resp.Groups, g)
+		}
+		return &resp, nil
+	}
+
+	// One group, in the shape of old.
+	one := kmsg.OffsetFetchRequestGroup{Group: req.Group}
+	if req.Topics != nil || req.Version < 2 {
+		one.Topics = []kmsg.OffsetFetchRequestGroupTopic{}
+	}
+	for _, t := range req.Topics {
+		one.Topics = append(one.Topics, kmsg.OffsetFetchRequestGroupTopic{Topic: t.Topic, Partitions: t.Partitions})
+	}
+	g, err := s.fetchGroup(r, &one, req.Version)
+	if gaveUp(r, err) {
+		return nil, err
+	}
+	resp.ErrorCode = g.ErrorCode
+	for _, t := range g.Topics {
+		old := kmsg.OffsetFetchResponseTopic{Topic: t.Topic}
+		for _, p := range t.Partitions {
+			old.Partitions = append(old.Partitions, kmsg.OffsetFetchResponseTopicPartition(p))
+		}
+		resp.Topics = append(resp.Topics, old)
+	}
+	return &resp, nil
+}
+
+// fetchGroup answers for one group. The error is in the answer already.
+func (s *Server) fetchGroup(r *request, req *kmsg.OffsetFetchRequestGroup, version int16) (kmsg.OffsetFetchResponseGroup, error) {
+	names := topicNames{s.o.Controller.Image(), version >= 10}
+	if req.Topics == nil {
+		all, err := s.o.Groups.Committed(r.ctx, req.Group)
+		return kmsg.OffsetFetchResponseGroup{Group: req.Group, ErrorCode: groupCode(err), Topics: allTopics(all, names)}, err
+	}
+
+	g := kmsg.OffsetFetchResponseGroup{Group: req.Group}
+	var ask []group.TopicPartition
+	for _, t := range req.Topics {
+		name := t.Topic
+		if names.byID {
+			// An unknown id is answered by its partitions; any other topic's
+			// name is looked up in the offsets, whether the topic still exists
+			// or not.
+			_, name, _ = names.find("", t.TopicID)
+		}
+		for _, p := range t.Partitions {
+			ask = append(ask, group.TopicPartition{Topic: name, Partition: p})
+		}
+	}
+	found, err := s.o.Groups.CommittedIn(r.ctx, req.Group, ask)
+	code := groupCode(err)
+	g.ErrorCode = code
+	for _, t := range req.Topics {
+		unknown := code
+		if names.byID {
+			if _, _, c := names.find("", t.TopicID); c != 0 {
+				unknown = c
+			}
+		}
+		out := kmsg.OffsetFetchResponseGroupTopic{Topic: t.Topic, TopicID: t.TopicID}
+		for _, p := range t.Partitions {
+			o := group.Offset{Partition: p, Offset: -1, LeaderEpoch: -1}
+			if err == nil {
+				o, found = found[0], found[1:]
+			}
+			row := fetchedOffset(o)
+			if row.ErrorCode = unknown; unknown != 0 {
+				row.Offset, row.LeaderEpoch = -1, -1
+			}
+			out.Partitions = append(out.Partitions, row)
+		}
+		g.Topics = append(g.Topics, out)
+	}
+	return g, err
+}
+
+// allTopics groups sorted offsets by topic. By id, only topics that exist can
+// be named.
+func allTopics(all []group.Offset, names topicNames) []kmsg.OffsetFetchResponseGroupTopic {
+	var out []kmsg.OffsetFetchResponseGroupTopic
+	for len(all) > 0 {
+		n := slices.IndexFunc(all, func(o group.Offset) bool { return o.Topic != all[0].Topic })
+		if n < 0 {
+			n = len(all)
+		}
+		same := all[:n]
+		all = all[n:]
+		t := kmsg.OffsetFetchResponseGroupTopic{Topic: same[0].Topic}
+		if names.byID {
+			known := names.img.Topic(t.Topic)
+			if known == nil {
+				continue
+			}
+			t.TopicID = known.ID
+		}
+		for _, o := range same {
+			t.Partitions = append(t.Partitions, fetchedOffset(o))
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+func fetchedOffset(o group.Offset) kmsg.OffsetFetchResponseGroupTopicPartition {
+	return kmsg.OffsetFetchResponseGroupTopicPartition{
+		Partition: o.Partition, Offset: o.Offset, LeaderEpoch: o.LeaderEpoch, Metadata: &o.Metadata,
+	}
+}

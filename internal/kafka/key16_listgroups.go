@@ -1,0 +1,40 @@
+package kafka
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// ListGroups, versions 0 to 5: the groups this broker coordinates. While one of
+// its partitions is loading, the code says so and the list is what is known.
+//
+// v3 flexible; v4 filter by state (KIP-518); v5 filter by type (KIP-848): all
+// are "classic". Filters do not mind case; an unknown state or type finds
+// nothing.
+func (s *Server) registerListGroups() {
+	s.register(16, 0, 5, s.listGroups)
+}
+
+func (s *Server) listGroups(r *request, body kmsg.Request) (kmsg.Response, error) {
+	req := body.(*kmsg.ListGroupsRequest)
+	all, err := s.o.Groups.List(r.ctx)
+	if gaveUp(r, err) {
+		return nil, err
+	}
+	resp := &kmsg.ListGroupsResponse{ErrorCode: groupCode(err)}
+	for _, l := range all {
+		if !passes(req.StatesFilter, l.State.String()) || !passes(req.TypesFilter, l.Type) {
+			continue
+		}
+		resp.Groups = append(resp.Groups, kmsg.ListGroupsResponseGroup{
+			Group: l.Group, ProtocolType: l.ProtocolType, GroupState: l.State.String(), GroupType: l.Type,
+		})
+	}
+	return resp, nil
+}
+
+func passes(filter []string, value string) bool {
+	return len(filter) == 0 || slices.ContainsFunc(filter, func(f string) bool { return strings.EqualFold(f, value) })
+}
