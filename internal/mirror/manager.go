@@ -1,17 +1,466 @@
 package mirror
 
-import "errors"
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/panjf2000/ants/v2"
+
+	"github.com/lockstep-kafka/lockstep/internal/clock"
+	"github.com/lockstep-kafka/lockstep/internal/controller"
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/pipeline"
+)
 
 // Manager carries mirrors out on this broker: for each mirror partition it
 // leads it brings the actual state to the desired one.
-type Manager struct{ o Options }
+//
+// One goroutine, loop, owns every replica and machine; all else talks to it
+// through the inbox. What may block runs on the pool, at most Options.Actions
+// at a time and one per partition.
+type Manager struct {
+	o      Options
+	limits retryLimits
+	budget *pipeline.Budget
+	pool   *ants.Pool
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	watch  func() // ends the metadata watch
+
+	states *batcher[stateWrite, controller.MirrorStateResult]
+	bumps  *batcher[controller.Bump, error]
+
+	inbox struct {
+		sync.Mutex
+		// items is bounded by what can be under way per partition: one write,
+		// one action, one timer of each kind, one last word of a fetcher.
+		items  []any
+		image  *metadata.Image // newest one not yet seen by loop
+		signal chan struct{}   // cap 1
+	}
+
+	// Of loop alone.
+	image    *metadata.Image
+	replicas map[partitionID]*replica
+	ready    []*task // wait for a place in the pool
+	running  int
+
+	// shared is what others look things up in.
+	shared struct {
+		sync.RWMutex
+		replicas map[nameKey]*replica // led by this broker
+		peers    map[string]*peer
+	}
+
+	stateCounts [len(stateNumbers)]atomic.Int64
+	metrics     managerMetrics
+}
+
+// partitionID identifies a partition for as long as its topic lives.
+type partitionID struct {
+	topic metadata.TopicID
+	index int32
+}
+
+// nameKey identifies a partition as source and destination both name it.
+type nameKey struct {
+	topic string
+	index int32
+}
 
 // NewManager makes a Manager; nothing happens before Start.
-func NewManager(o Options) (*Manager, error) { return nil, errors.New("mirror: not built yet") }
+func NewManager(o Options) (*Manager, error) {
+	o.EnsureDefaults()
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if o.Truncation == nil {
+		o.Truncation = builtinTruncation{}
+	}
+	if o.UncleanElection == nil {
+		o.UncleanElection = builtinUnclean{}
+	}
+	pool, err := ants.NewPool(o.Actions)
+	if err != nil {
+		return nil, err
+	}
+	m := &Manager{
+		o: o, pool: pool, budget: pipeline.NewBudget(o.FetchBytes), watch: func() {},
+		limits:   retryLimits{initial: o.RetryInitial, max: o.RetryMax, attempts: o.RetryAttempts},
+		replicas: make(map[partitionID]*replica),
+	}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.inbox.signal = make(chan struct{}, 1)
+	m.shared.replicas = make(map[nameKey]*replica)
+	m.shared.peers = make(map[string]*peer)
+	m.states = newBatcher(m.ctx, 2000, m.writeStates)
+	m.bumps = newBatcher(m.ctx, 2000, o.Controller.BumpLeaderEpochs)
+	m.initMetrics()
+	return m, nil
+}
 
-// Start begins to follow the metadata.
-func (m *Manager) Start() {}
+// Start begins to follow the metadata. Partitions should follow it already, so
+// that a partition is open when its mirror asks for it; if not, the mirror waits
+// for it.
+func (m *Manager) Start() {
+	m.done.Add(1)
+	go m.loop()
+	m.watch = m.o.Controller.Watch(func(_, next *metadata.Image) {
+		m.inbox.Lock()
+		m.inbox.image = next
+		m.inbox.Unlock()
+		m.signal()
+	})
+}
 
 // Close ends every goroutine and every connection to a source. Nothing is
 // written: the next leader goes on from the recorded states.
-func (m *Manager) Close() {}
+func (m *Manager) Close() {
+	m.watch()
+	m.cancel()
+	m.done.Wait()
+	m.shared.RLock()
+	peers := make([]*peer, 0, len(m.shared.peers))
+	for _, p := range m.shared.peers {
+		peers = append(peers, p)
+	}
+	m.shared.RUnlock()
+	for _, p := range peers {
+		p.close()
+	}
+	// Tasks under way end with their context; Release waits for them.
+	_ = m.pool.ReleaseTimeout(30 * time.Second)
+	m.states.wait()
+	m.bumps.wait()
+	m.dropMetrics()
+}
+
+func (m *Manager) signal() {
+	select {
+	case m.inbox.signal <- struct{}{}:
+	default:
+	}
+}
+
+// send puts an item into the inbox; it never blocks.
+func (m *Manager) send(item any) {
+	m.inbox.Lock()
+	m.inbox.items = append(m.inbox.items, item)
+	m.inbox.Unlock()
+	m.signal()
+}
+
+// Items of the inbox.
+type (
+	// forReplica is an input for a machine. generation guards timers that were
+	// stopped when they had already fired.
+	forReplica struct {
+		r  *replica
+		in any
+	}
+	timerFired struct {
+		r          *replica
+		kind       timerKind
+		generation int
+	}
+	// taskEnded frees the partition for its next action.
+	taskEnded struct{ t *task }
+	// dropEnded says that a peer that was removed is closed.
+)
+
+// post sends an input to the machine of a partition, if this broker leads it.
+func (m *Manager) post(key nameKey, in any) {
+	if r := m.replicaOf(key); r != nil {
+		m.send(forReplica{r, in})
+	}
+}
+
+func (m *Manager) replicaOf(key nameKey) *replica {
+	m.shared.RLock()
+	defer m.shared.RUnlock()
+	return m.shared.replicas[key]
+}
+
+func (m *Manager) peer(mirror string) *peer {
+	m.shared.RLock()
+	defer m.shared.RUnlock()
+	return m.shared.peers[mirror]
+}
+
+func (m *Manager) loop() {
+	defer m.done.Done()
+	for {
+		select {
+		case <-m.ctx.Done():
+			for _, r := range m.replicas {
+				r.stopTimers()
+			}
+			return
+		case <-m.inbox.signal:
+		}
+		m.inbox.Lock()
+		items, image := m.inbox.items, m.inbox.image
+		m.inbox.items, m.inbox.image = nil, nil
+		m.inbox.Unlock()
+		if image != nil {
+			m.follow(image)
+		}
+		for _, item := range items {
+			switch item := item.(type) {
+			case forReplica:
+				m.step(item.r, item.in)
+			case timerFired:
+				if item.r.timers[item.kind].generation == item.generation {
+					m.step(item.r, due{item.kind})
+				}
+			case taskEnded:
+				m.taskEnded(item.t)
+			}
+		}
+		m.startReady()
+	}
+}
+
+// follow compares the newest image with the last one seen.
+func (m *Manager) follow(next *metadata.Image) {
+	prev := m.image
+	m.image = next
+	m.followMirrors(prev, next)
+	if prev != nil {
+		for _, t := range prev.Topics() {
+			if next.TopicByID(t.ID) == nil {
+				for i := range t.Partitions {
+					m.drop(partitionID{t.ID, int32(i)})
+				}
+			}
+		}
+	}
+	for _, t := range next.Topics() {
+		if prev != nil && prev.TopicByID(t.ID) == t {
+			continue // images share what did not change
+		}
+		m.followTopic(t)
+	}
+}
+
+func (m *Manager) followMirrors(prev, next *metadata.Image) {
+	if prev != nil {
+		for _, old := range prev.Mirrors() {
+			if next.Mirror(old.Name) == nil {
+				m.removePeer(old.Name)
+			}
+		}
+	}
+	for _, mirror := range next.Mirrors() {
+		p := m.peer(mirror.Name)
+		switch {
+		case p == nil:
+			p = newPeer(m, mirror)
+			m.shared.Lock()
+			m.shared.peers[mirror.Name] = p
+			m.shared.Unlock()
+		case prev != nil && prev.Mirror(mirror.Name) == mirror:
+		case prev != nil && metadata.ConnectionConfigsEqual(prev.Mirror(mirror.Name).Configs, mirror.Configs):
+			p.setFilters(mirror.Configs)
+		default:
+			p.configure(mirror.Configs)
+			for _, r := range m.replicas {
+				if r.peer == p {
+					m.step(r, reconnect{})
+				}
+			}
+		}
+	}
+}
+
+func (m *Manager) removePeer(name string) {
+	m.shared.Lock()
+	p := m.shared.peers[name]
+	delete(m.shared.peers, name)
+	m.shared.Unlock()
+	if p != nil {
+		m.done.Add(1)
+		go func() { // its workers may take a moment to end
+			defer m.done.Done()
+			p.close()
+		}()
+	}
+}
+
+// followTopic brings the replicas of one topic up to date.
+func (m *Manager) followTopic(t *metadata.Topic) {
+	attachment := t.Attachment()
+	p := m.peer(attachment.Mirror)
+	for _, mp := range t.Partitions {
+		id := partitionID{t.ID, mp.Index}
+		if attachment.Desired == metadata.DesiredNone || p == nil || mp.Leader != m.o.NodeID {
+			m.drop(id)
+			continue
+		}
+		r := m.replicas[id]
+		if r == nil {
+			r = &replica{m: m, id: id, key: nameKey{t.Name, mp.Index}}
+			m.replicas[id] = r
+		}
+		if r.machine == nil || r.peer != p {
+			m.lead(r, p)
+		}
+		m.step(r, assigned{
+			desired: attachment.Desired, touch: t.MirrorRevision,
+			view: viewOf(t, mp), record: t.MirrorPartition(mp),
+		})
+	}
+}
+
+// lead begins a machine for a partition this broker leads, also when its topic
+// moved to another mirror.
+func (m *Manager) lead(r *replica, p *peer) {
+	if r.machine != nil {
+		m.forget(r)
+	}
+	r.peer = p
+	r.machine = &machine{limits: m.limits, gateMax: max(m.o.TruncationTimeout, 0), random: m.o.Rand.Float64, state: metadata.StateUnknown}
+	m.countState(metadata.StateUnknown, 1)
+	r.addMetrics()
+	m.shared.Lock()
+	m.shared.replicas[r.key] = r
+	m.shared.Unlock()
+}
+
+// drop lets go of a partition: leadership lost, topic deleted or detached (S10).
+func (m *Manager) drop(id partitionID) {
+	r := m.replicas[id]
+	if r == nil || r.machine == nil {
+		return
+	}
+	m.forget(r)
+	if r.task == nil {
+		delete(m.replicas, id)
+	}
+}
+
+// forget ends a machine. Its fetcher is taken away by a task, because that
+// waits for an append under way; what it appends meanwhile is fenced by the
+// leader epoch.
+func (m *Manager) forget(r *replica) {
+	m.countState(r.machine.state, -1)
+	r.machine = nil
+	r.stopTimers()
+	r.dropMetrics()
+	m.shared.Lock()
+	if m.shared.replicas[r.key] == r {
+		delete(m.shared.replicas, r.key)
+	}
+	m.shared.Unlock()
+	if r.task != nil || r.attached() {
+		m.begin(r, &task{r: r, action: actDetach})
+	}
+}
+
+func viewOf(t *metadata.Topic, p *metadata.Partition) gateView {
+	return gateView{
+		leader: p.Leader, leaderEpoch: p.LeaderEpoch, replicas: p.Replicas, isr: p.ISR,
+		minISR: int(t.ConfigInt("min.insync.replicas")), unclean: t.ConfigBool(metadata.MirrorULEConfig),
+	}
+}
+
+// step gives a machine an input and carries the effects out.
+func (m *Manager) step(r *replica, in any) {
+	if r.machine == nil {
+		return
+	}
+	before, info := r.machine.state, r.machine.failure
+	effects := r.machine.step(in)
+	if after := r.machine.state; after != before {
+		m.countState(before, -1)
+		m.countState(after, 1)
+		r.logState(before, after)
+	} else if r.machine.failure.message != info.message && after == metadata.StateFailed {
+		r.logState(before, after)
+	}
+	r.clearing.Store(r.machine.state == metadata.StateMirroring && r.machine.failure != (failure{}))
+	for _, e := range effects {
+		m.carryOut(r, e)
+	}
+}
+
+func (m *Manager) carryOut(r *replica, e effect) {
+	switch e.kind {
+	case effectWrite:
+		m.states.submit(r.stateWrite(e.write), func(res controller.MirrorStateResult) { r.wrote(res) })
+	case effectRun:
+		m.begin(r, &task{r: r, action: e.action, seq: e.seq, target: e.target, fenceMin: e.epoch, leaderEpoch: r.machine.view.leaderEpoch})
+	case effectTimer:
+		r.startTimer(e.timer, e.delay)
+	case effectStop:
+		r.stopTimer(e.timer)
+	case effectEpochs:
+		r.setEpochs(r.machine.view.leaderEpoch)
+	case effectBump:
+		r.bump(e.epoch, r.machine.view.leaderEpoch)
+	case effectRefresh:
+		r.peer.wake()
+	case effectGaveUp:
+		r.log().Error("retries are used up; recover or start it again", "attempts", r.machine.failure.attempt, "err", r.machine.failure.message)
+	}
+}
+
+// begin runs a task after the one that runs now has ended; what waited between
+// the two is forgotten.
+func (m *Manager) begin(r *replica, t *task) {
+	t.ctx, t.cancel = context.WithCancel(m.ctx)
+	t.peer = r.peer
+	if r.task != nil {
+		r.task.cancel()
+		if r.next != nil {
+			r.next.cancel()
+		}
+		r.next = t
+		return
+	}
+	r.task = t
+	m.ready = append(m.ready, t)
+}
+
+func (m *Manager) startReady() {
+	for len(m.ready) > 0 && m.running < m.o.Actions {
+		t := m.ready[0]
+		m.ready = m.ready[1:]
+		m.running++
+		if err := m.pool.Submit(t.run); err != nil { // only after Release
+			m.running--
+			return
+		}
+	}
+	if len(m.ready) == 0 {
+		m.ready = nil
+	}
+}
+
+func (m *Manager) taskEnded(t *task) {
+	m.running--
+	t.cancel()
+	r := t.r
+	r.task = nil
+	if r.next != nil {
+		r.task, r.next = r.next, nil
+		m.ready = append(m.ready, r.task)
+		return
+	}
+	if r.machine == nil && !r.attached() {
+		if m.replicas[r.id] == r {
+			delete(m.replicas, r.id)
+		}
+	}
+}
+
+// replicaTimer is one timer of a replica. The generation tells a fired timer
+// from one that was stopped or started anew after it had fired.
+type replicaTimer struct {
+	timer      clock.Timer
+	generation int
+}

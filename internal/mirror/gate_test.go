@@ -1,0 +1,97 @@
+package mirror
+
+import (
+	"slices"
+	"testing"
+)
+
+// The table A.3 of the specification: three replicas, two needed in sync,
+// leader 1, target 120, all logs end at 150.
+func TestGate(t *testing.T) {
+	const epoch = 7
+	type event struct {
+		do      string // "cut", "fetch", "isr", "unclean", "leader"
+		replica int32
+		offset  int64
+		isr     []int32
+	}
+	cut := event{do: "cut"}
+	fetch := func(r int32, offset int64) event { return event{do: "fetch", replica: r, offset: offset} }
+	isr := func(r ...int32) event { return event{do: "isr", isr: r} }
+	for _, test := range []struct {
+		name    string
+		isr     []int32
+		unclean bool
+		events  []event
+		want    []gateVerdict // before the first and after each event
+		missing []int32       // at the end
+	}{
+		{"all in sync", []int32{1, 2, 3}, false, []event{cut, fetch(2, 120), fetch(3, 120)},
+			[]gateVerdict{gateTruncate, gateConfirm, gateConfirm, gatePass}, nil},
+		{"two in sync", []int32{1, 2}, false, []event{cut, fetch(2, 120)},
+			[]gateVerdict{gateTruncate, gateConfirm, gatePass}, nil},
+		{"leader alone", []int32{1}, false, nil, []gateVerdict{gateWait}, []int32{2, 3}},
+		{"leader alone, then growth", []int32{1}, false, []event{isr(1, 2), cut, fetch(2, 120)},
+			[]gateVerdict{gateWait, gateTruncate, gateConfirm, gatePass}, nil},
+		{"option on, one missing", []int32{1, 2}, true, nil, []gateVerdict{gateWait}, []int32{3}},
+		{"option on, then growth", []int32{1, 2}, true, []event{isr(1, 2, 3), cut, fetch(2, 120), fetch(3, 120)},
+			[]gateVerdict{gateWait, gateTruncate, gateConfirm, gateConfirm, gatePass}, nil},
+		{"unconfirmed one leaves", []int32{1, 2, 3}, false, []event{cut, fetch(2, 120), isr(1, 2)},
+			[]gateVerdict{gateTruncate, gateConfirm, gateConfirm, gatePass}, nil},
+		{"both leave, one is back", []int32{1, 2, 3}, false, []event{cut, isr(1), isr(1, 3), fetch(3, 120)},
+			[]gateVerdict{gateTruncate, gateConfirm, gateWait, gateConfirm, gatePass}, nil},
+		{"leadership moves", []int32{1, 2, 3}, false, []event{cut, fetch(2, 120), fetch(3, 120), {do: "leader"}},
+			[]gateVerdict{gateTruncate, gateConfirm, gateConfirm, gatePass, gateTruncate}, nil},
+		{"option switched on in between", []int32{1, 2}, false, []event{cut, {do: "unclean"}, fetch(2, 120), isr(1, 2, 3), fetch(3, 119)},
+			[]gateVerdict{gateTruncate, gateConfirm, gateWait, gateWait, gateConfirm, gatePass}, nil},
+		{"fetch from above the leader's end", []int32{1, 2}, false, []event{cut, fetch(2, 150)},
+			[]gateVerdict{gateTruncate, gateConfirm, gateConfirm}, []int32{2}},
+		{"fetch before the cut does not count", []int32{1, 2}, false, []event{fetch(2, 100), cut},
+			[]gateVerdict{gateTruncate, gateTruncate, gateConfirm}, []int32{2}},
+		{"old leader epoch does not count", []int32{1, 2}, false, []event{cut, {do: "old", replica: 2, offset: 120}},
+			[]gateVerdict{gateTruncate, gateConfirm, gateConfirm}, []int32{2}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			g := gate{target: 120}
+			v := gateView{leader: 1, leaderEpoch: epoch, replicas: []int32{1, 2, 3}, isr: test.isr, minISR: 2, unclean: test.unclean}
+			verdict, missing := g.evaluate(v)
+			got := []gateVerdict{verdict}
+			for _, e := range test.events {
+				switch e.do {
+				case "cut":
+					g.cut(v.leaderEpoch, 120)
+				case "fetch":
+					g.fetched(e.replica, v.leaderEpoch, e.offset)
+				case "old":
+					g.fetched(e.replica, v.leaderEpoch-1, e.offset)
+				case "isr":
+					v.isr = e.isr
+				case "unclean":
+					v.unclean = true
+				case "leader":
+					v.leader, v.leaderEpoch = 2, v.leaderEpoch+1
+				}
+				verdict, missing = g.evaluate(v)
+				got = append(got, verdict)
+			}
+			if !slices.Equal(got, test.want) || !slices.Equal(missing, test.missing) {
+				t.Errorf("verdicts %v, missing %v; want %v, %v", got, missing, test.want, test.missing)
+			}
+		})
+	}
+}
+
+// One replica passes at once, with the option and without (O17).
+func TestGateOfOneReplica(t *testing.T) {
+	for _, unclean := range []bool{false, true} {
+		g := gate{target: 0}
+		v := gateView{leader: 1, replicas: []int32{1}, isr: []int32{1}, minISR: 2, unclean: unclean}
+		if got, _ := g.evaluate(v); got != gateTruncate {
+			t.Errorf("unclean %v: %v before the cut", unclean, got)
+		}
+		g.cut(0, 0)
+		if got, _ := g.evaluate(v); got != gatePass {
+			t.Errorf("unclean %v: %v after the cut", unclean, got)
+		}
+	}
+}

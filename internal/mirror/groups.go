@@ -1,0 +1,151 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/internal/source"
+)
+
+// ErrGroupActive is what Options.CommitGroup returns for a group with members
+// here: its own progress is never overwritten (W51).
+var ErrGroupActive = errors.New("the group is active on this cluster")
+
+// maxRememberedGroups bounds what is remembered to spare commits. Beyond it
+// groups are committed every round.
+const maxRememberedGroups = 100_000
+
+// syncGroups copies committed offsets (9.11). A group that fails does not stop
+// the others; active groups are skipped. Share groups do not exist here.
+func (p *peer) syncGroups(ctx context.Context, cluster *source.Cluster, mirror *metadata.Mirror, attached []*metadata.Topic) error {
+	include, err := metadata.CompileRegexList(mirror.Config(metadata.MirrorGroupsInclude))
+	if err != nil {
+		return err
+	}
+	exclude, err := metadata.CompileRegexList(mirror.Config(metadata.MirrorGroupsExclude))
+	if err != nil {
+		return err
+	}
+	topics := make(map[string]*metadata.Topic)
+	for _, t := range attached {
+		if t.Attachment().Desired == metadata.DesiredMirroring {
+			topics[t.Name] = t
+		}
+	}
+	if len(topics) == 0 {
+		return nil
+	}
+	listCtx, cancel := context.WithTimeout(ctx, p.timeout())
+	groups, err := cluster.Groups(listCtx)
+	cancel()
+	if err != nil {
+		return err
+	}
+	var firstErr error
+	failed := 0
+	for _, g := range groups {
+		if !wantedGroup(g, include, exclude) {
+			continue
+		}
+		if err := p.syncGroup(ctx, cluster, g.ID, topics); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			failed++
+			p.groupErrors.Inc()
+			if firstErr == nil {
+				firstErr = fmt.Errorf("group %s: %w", g.ID, err)
+			}
+			continue
+		}
+		p.groupsSynced.Inc()
+	}
+	if failed > 1 {
+		return fmt.Errorf("%d groups failed, first %w", failed, firstErr)
+	}
+	return firstErr
+}
+
+func wantedGroup(g source.Group, include, exclude *regexp.Regexp) bool {
+	if g.Protocol != "" && g.Protocol != "consumer" {
+		return false // Connect workers and the like keep no offsets of topics
+	}
+	return include.MatchString(g.ID) && !exclude.MatchString(g.ID)
+}
+
+func (p *peer) syncGroup(ctx context.Context, cluster *source.Cluster, group string, topics map[string]*metadata.Topic) error {
+	ctx, cancel := context.WithTimeout(ctx, p.timeout())
+	defer cancel()
+	committed, err := cluster.GroupOffsets(ctx, group)
+	if err != nil {
+		return err
+	}
+	before := p.sync.groups[group]
+	now := make(map[nameKey]int64, len(before))
+	var offsets []GroupOffset
+	for _, c := range committed {
+		t := topics[c.Topic]
+		if t == nil || c.Offset < 0 {
+			continue
+		}
+		o, ok := p.translate(t, c)
+		if !ok {
+			continue
+		}
+		key := nameKey{c.Topic, c.Partition}
+		if was, ok := before[key]; ok && was == o.Offset {
+			now[key] = was // committed before, and the source did not move
+			continue
+		}
+		offsets = append(offsets, o)
+	}
+	if len(offsets) > 0 {
+		errs, err := p.m.o.CommitGroup(ctx, group, offsets)
+		if errors.Is(err, ErrGroupActive) {
+			delete(p.sync.groups, group)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for i, o := range offsets {
+			if i < len(errs) && errs[i] != nil {
+				err = errors.Join(err, fmt.Errorf("%s-%d: %w", o.Topic, o.Partition, errs[i]))
+				continue
+			}
+			now[nameKey{o.Topic, o.Partition}] = o.Offset
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(p.sync.groups) < maxRememberedGroups || before != nil {
+		p.sync.groups[group] = now
+	}
+	return nil
+}
+
+// translate is what is committed here for a commit on the source: the same
+// offset, kept inside our log (W52). Log start and end are the leader's.
+func (p *peer) translate(t *metadata.Topic, c source.GroupOffset) (GroupOffset, bool) {
+	ours := p.m.o.Partitions.ByID(t.ID, c.Partition)
+	if ours == nil {
+		return GroupOffset{}, false
+	}
+	info := ours.Info()
+	if !info.Leader || info.Offline != nil {
+		return GroupOffset{}, false
+	}
+	o := GroupOffset{Topic: c.Topic, Partition: c.Partition, Offset: clampOffset(c.Offset, info.LogStart, info.LogEnd), LeaderEpoch: -1}
+	if o.Offset == c.Offset {
+		o.LeaderEpoch, o.Metadata = c.LeaderEpoch, c.Metadata
+		return o, true
+	}
+	if epoch, ok := ours.Log().EpochAt(o.Offset); ok {
+		o.LeaderEpoch = epoch
+	}
+	return o, true
+}

@@ -1,0 +1,206 @@
+package mirror
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/internal/obs"
+)
+
+// Series of this package. A value that is not known is NaN, never zero: a lag of
+// zero means that nothing is missing.
+const (
+	metricPartitions  = "lockstep_mirror_partitions"          // state
+	metricLag         = "lockstep_mirror_lag_records"         // mirror, topic, partition
+	metricLagSeconds  = "lockstep_mirror_lag_seconds"         // mirror, topic, partition
+	metricSourceEnd   = "lockstep_mirror_source_end"          // mirror, topic, partition
+	metricFetchAge    = "lockstep_mirror_fetch_age_seconds"   // mirror, topic, partition
+	metricCut         = "lockstep_mirror_records_cut_total"   // –
+	metricGaps        = "lockstep_mirror_gaps_total"          // –
+	metricBumps       = "lockstep_mirror_epoch_bumps_total"   // –
+	metricSync        = "lockstep_mirror_sync_total"          // mirror, task
+	metricSyncErrors  = "lockstep_mirror_sync_errors_total"   // mirror, task
+	metricSyncAge     = "lockstep_mirror_sync_age_seconds"    // mirror, task
+	metricTopics      = "lockstep_mirror_topics"              // mirror
+	metricGroupErrors = "lockstep_mirror_group_errors_total"  // mirror
+	metricGroups      = "lockstep_mirror_groups_synced_total" // mirror
+)
+
+// stateNumbers lists the states with UNKNOWN first, as they are counted.
+var stateNumbers = [...]metadata.MirrorState{
+	metadata.StateUnknown, metadata.StatePreparing, metadata.StateEpochFencing, metadata.StateULERecovery,
+	metadata.StateMirroring, metadata.StatePausing, metadata.StatePaused, metadata.StateStopping,
+	metadata.StateStopped, metadata.StateFailed,
+}
+
+type managerMetrics struct {
+	recordsCut *metrics.Counter
+	gaps       *metrics.Counter
+	bumps      *metrics.Counter
+}
+
+func (m *Manager) initMetrics() {
+	m.metrics = managerMetrics{
+		recordsCut: obs.Counter(metricCut), gaps: obs.Counter(metricGaps), bumps: obs.Counter(metricBumps),
+	}
+	for i, state := range stateNumbers {
+		obs.Gauge(metricPartitions, func() float64 { return float64(m.stateCounts[i].Load()) }, "state", stateLabel(state))
+	}
+}
+
+func (m *Manager) dropMetrics() {
+	for _, state := range stateNumbers {
+		obs.Unregister(metricPartitions, "state", stateLabel(state))
+	}
+	m.shared.RLock()
+	defer m.shared.RUnlock()
+	for _, r := range m.shared.replicas {
+		r.dropMetrics()
+	}
+}
+
+func stateLabel(s metadata.MirrorState) string { return strings.ToLower(s.String()) }
+
+func (m *Manager) countState(s metadata.MirrorState, by int64) {
+	m.stateCounts[int(s)+1].Add(by) // UNKNOWN is -1
+}
+
+func (r *replica) labels() []string {
+	return []string{"mirror", r.peer.name, "topic", r.key.topic, "partition", strconv.Itoa(int(r.key.index))}
+}
+
+func (r *replica) addMetrics() {
+	labels := r.labels()
+	obs.Gauge(metricLag, func() float64 { return r.lag() }, labels...)
+	obs.Gauge(metricLagSeconds, func() float64 { return r.lagSeconds() }, labels...)
+	obs.Gauge(metricSourceEnd, func() float64 {
+		if pos, _, ok := r.lastSeen(); ok {
+			return float64(pos.SourceHighWatermark)
+		}
+		return math.NaN()
+	}, labels...)
+	obs.Gauge(metricFetchAge, func() float64 {
+		if pos, _, ok := r.lastSeen(); ok {
+			return r.m.o.Clock.Now().Sub(pos.FetchedAt).Seconds()
+		}
+		return math.NaN()
+	}, labels...)
+}
+
+func (r *replica) dropMetrics() {
+	labels := r.labels()
+	for _, name := range []string{metricLag, metricLagSeconds, metricSourceEnd, metricFetchAge} {
+		obs.Unregister(name, labels...)
+	}
+}
+
+// lag is how many records the source had at the last fetch that consumers here
+// cannot read yet.
+func (r *replica) lag() float64 {
+	pos, _, ok := r.lastSeen()
+	p := r.m.o.Partitions.ByID(r.id.topic, r.id.index)
+	if !ok || p == nil || !r.attached() {
+		return math.NaN()
+	}
+	return float64(max(0, pos.SourceHighWatermark-p.HighWatermark()))
+}
+
+// lagSeconds is how long ago everything the source had was here. It stays
+// unknown until that was so once.
+func (r *replica) lagSeconds() float64 {
+	pos, caughtUp, ok := r.lastSeen()
+	switch {
+	case !ok || caughtUp.IsZero() || !r.attached():
+		return math.NaN()
+	case pos.End >= pos.SourceHighWatermark:
+		return 0
+	}
+	return r.m.o.Clock.Now().Sub(caughtUp).Seconds()
+}
+
+// timestamp is a time that one goroutine sets and others read; zero is never.
+type timestamp struct{ nanos atomic.Int64 }
+
+func (t *timestamp) set(now time.Time) { t.nanos.Store(now.UnixNano()) }
+
+func (t *timestamp) age(now time.Time) float64 {
+	n := t.nanos.Load()
+	if n == 0 {
+		return math.NaN()
+	}
+	return now.Sub(time.Unix(0, n)).Seconds()
+}
+
+// syncTask is one step of the refresh, which can fail for itself (W10).
+type syncTask string
+
+const (
+	syncSource    syncTask = "source"  // reach it, and its cluster id
+	syncTopics    syncTask = "topics"  // leaders, growth, deletion
+	syncConfigs   syncTask = "configs" // topic configs
+	syncGroups    syncTask = "groups"  // committed offsets
+	syncDiscovery syncTask = "discovery"
+)
+
+var syncTasks = []syncTask{syncSource, syncTopics, syncConfigs, syncGroups, syncDiscovery}
+
+// syncHealth is what is known of one task.
+type syncHealth struct {
+	rounds, errors *metrics.Counter
+	last           timestamp // last success
+	lastError      string    // refresh goroutine only; logged when it changes
+}
+
+func (p *peer) initMetrics() {
+	p.health = make(map[syncTask]*syncHealth, len(syncTasks))
+	for _, task := range syncTasks {
+		h := &syncHealth{
+			rounds: obs.Counter(metricSync, "mirror", p.name, "task", string(task)),
+			errors: obs.Counter(metricSyncErrors, "mirror", p.name, "task", string(task)),
+		}
+		p.health[task] = h
+		obs.Gauge(metricSyncAge, func() float64 { return h.last.age(p.m.o.Clock.Now()) }, "mirror", p.name, "task", string(task))
+	}
+	p.groupsSynced = obs.Counter(metricGroups, "mirror", p.name)
+	p.groupErrors = obs.Counter(metricGroupErrors, "mirror", p.name)
+	obs.Gauge(metricTopics, func() float64 {
+		return float64(len(p.m.o.Controller.Image().MirrorTopics(p.name)))
+	}, "mirror", p.name)
+}
+
+func (p *peer) dropMetrics() {
+	for _, task := range syncTasks {
+		for _, name := range []string{metricSync, metricSyncErrors, metricSyncAge} {
+			obs.Unregister(name, "mirror", p.name, "task", string(task))
+		}
+	}
+	for _, name := range []string{metricGroups, metricGroupErrors, metricTopics} {
+		obs.Unregister(name, "mirror", p.name)
+	}
+}
+
+// note counts a round of a task. An error is logged when it is another one than
+// in the round before, so that an outage writes one line.
+func (p *peer) note(task syncTask, err error) {
+	h := p.health[task]
+	h.rounds.Inc()
+	if err == nil {
+		if h.lastError != "" {
+			p.log.Info("sync works again", "task", string(task))
+			h.lastError = ""
+		}
+		h.last.set(p.m.o.Clock.Now())
+		return
+	}
+	h.errors.Inc()
+	if text := err.Error(); text != h.lastError {
+		p.log.Warn("sync failed", "task", string(task), "err", err)
+		h.lastError = text
+	}
+}

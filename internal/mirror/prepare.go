@@ -1,0 +1,211 @@
+package mirror
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/lockstep-kafka/lockstep/internal/epoch"
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/internal/partition"
+	"github.com/lockstep-kafka/lockstep/plugins/sdk"
+)
+
+// prepare finds the offset to which the log is cut before anything is fetched
+// (9.6.1): loop check, last mirrored epoch, alignment with the source. Nothing
+// is cut here: the gate decides when. Tiered storage (W22) does not exist in
+// this broker.
+func (t *task) prepare() outcome {
+	p, err := t.partition()
+	if err != nil {
+		return failed(err)
+	}
+	loc, res := t.source(false)
+	if res.err != nil {
+		return res
+	}
+	if res := t.checkLoop(); res.err != nil {
+		return res
+	}
+	end, _ := p.LogEnd()
+	if end == 0 {
+		return outcome{target: 0} // W24: on an empty log the answer changes nothing
+	}
+
+	answer, err := t.peer.epochs.do(t.ctx, loc.key)
+	if err != nil {
+		return failed(err)
+	}
+	if answer.err != nil {
+		return failedSource(answer.err)
+	}
+	lme := answer.found
+	if lme.Epoch < 0 && answer.supported && end > p.Info().LogStart {
+		if t.peer.config(metadata.MirrorStartRequiresEmptyLME) == "true" {
+			return terminal("source knows no last mirrored epoch of %s, and %s forbids to start from zero over %d records",
+				loc.key, metadata.MirrorStartRequiresEmptyLME, end-p.Info().LogStart)
+		}
+		t.log().Warn("source knows no last mirrored epoch: the log is cut to zero and mirrored from scratch", "offset", end)
+	}
+
+	entries := p.Log().Epochs()
+	target, reason := epoch.MirrorTarget(entries, end, lme.Epoch, lme.Offset), sdk.TruncateLastMirrored
+	if lme.Epoch >= 0 {
+		aligned, res := t.align(entries, target, loc)
+		if res.err != nil {
+			return res
+		}
+		if aligned < target {
+			target, reason = aligned, sdk.TruncateAlign
+		}
+	}
+	return t.decideCut(p, sdk.TruncationQuestion{
+		Reason: reason, LastMirroredEpoch: lme.Epoch, LastMirroredOffset: lme.Offset, Target: target,
+	})
+}
+
+// recover finds where to cut after the source lost records, in ULE_RECOVERY
+// (9.9): alignment alone.
+func (t *task) recover() outcome {
+	p, err := t.partition()
+	if err != nil {
+		return failed(err)
+	}
+	loc, res := t.source(true)
+	if res.err != nil {
+		return res
+	}
+	end, _ := p.LogEnd()
+	target, res := t.align(p.Log().Epochs(), end, loc)
+	if res.err != nil {
+		return res
+	}
+	return t.decideCut(p, sdk.TruncationQuestion{
+		Reason: sdk.TruncateSourceLoss, LastMirroredEpoch: -1, LastMirroredOffset: -1, Target: target,
+	})
+}
+
+func (t *task) align(entries []epoch.Entry, end int64, loc location) (int64, outcome) {
+	cluster, err := t.peer.source()
+	if err != nil {
+		return 0, failed(err)
+	}
+	target, err := align(entries, end, t.questions(cluster, loc))
+	if err != nil {
+		return 0, failedSource(fmt.Errorf("align with the source: %w", err))
+	}
+	return target, outcome{}
+}
+
+// checkLoop refuses a source that mirrors this very topic from us (W23): all
+// ends of such a loop would be read-only and cut each other to zero. Loops over
+// more than one cluster are not seen from here.
+func (t *task) checkLoop() outcome {
+	cluster, err := t.peer.source()
+	if err != nil {
+		return failed(err)
+	}
+	ctx, cancel := context.WithTimeout(t.ctx, t.peer.timeout())
+	defer cancel()
+	mirrors, supported, err := cluster.ListMirrors(ctx)
+	if err != nil {
+		return failedSource(fmt.Errorf("list the source's mirrors: %w", err))
+	}
+	if !supported {
+		return outcome{}
+	}
+	for _, m := range mirrors {
+		if m.SourceClusterID == t.r.m.o.ClusterID && slices.Contains(m.Topics, t.r.key.topic) {
+			return terminal("mirror loop: the source's mirror %s already mirrors %s from this cluster (%s)",
+				m.Name, t.r.key.topic, t.r.m.o.ClusterID)
+		}
+	}
+	return outcome{}
+}
+
+// decideCut asks the policy whether the log may be cut to q.Target. The policy
+// is asked once, and only if there is something to lose.
+func (t *task) decideCut(p *partition.Partition, q sdk.TruncationQuestion) outcome {
+	info := p.Info()
+	if q.Target >= info.LogEnd {
+		return outcome{target: info.LogEnd}
+	}
+	decision, res := t.askTruncation(p, &q)
+	if res.err != nil {
+		return res
+	}
+	return outcome{target: decision}
+}
+
+// askTruncation fills the question in and checks the answer.
+func (t *task) askTruncation(p *partition.Partition, q *sdk.TruncationQuestion) (int64, outcome) {
+	info := p.Info()
+	q.Mirror, q.Key = t.peer.name, p.Key()
+	q.LogStart, q.HighWatermark, q.LogEnd = info.LogStart, info.HighWatermark, info.LogEnd
+	for _, e := range p.Log().Epochs() {
+		q.Epochs = append(q.Epochs, sdk.EpochStart{Epoch: e.Epoch, Start: e.Start})
+	}
+	if topic, err := t.topic(); err == nil {
+		q.UncleanSupport = topic.ConfigBool(metadata.MirrorULEConfig)
+	}
+	policy := t.r.m.o.Truncation
+	d, err := policy.DecideTruncation(t.ctx, q)
+	if err != nil {
+		return 0, failed(fmt.Errorf("truncation policy %s: %w", policy.Name(), err))
+	}
+	switch {
+	case d.Action == sdk.TruncateHold:
+		return 0, failed(fmt.Errorf("truncation policy %s holds %s at %d: %s", policy.Name(), p.Key(), info.LogEnd, d.Text))
+	case d.Action == sdk.TruncateFail:
+		return 0, outcome{err: fmt.Errorf("truncation policy %s: %s", policy.Name(), d.Text), retryable: d.Retryable}
+	case d.Action != sdk.TruncateCut || d.Target < 0 || d.Target > q.Target:
+		return 0, terminal("truncation policy %s answered %d, %d: a target above %d would keep records the source does not have",
+			policy.Name(), d.Action, d.Target, q.Target)
+	}
+	return d.Target, outcome{}
+}
+
+// cut is the leader's part behind the gate (W29). It is done also when there is
+// nothing to cut: the gate counts what followers show after it.
+func (t *task) cut() outcome {
+	p, err := t.partition()
+	if err != nil {
+		return failed(err)
+	}
+	cut, err := p.Truncate(t.leaderEpoch, t.target)
+	if err != nil {
+		return failed(err)
+	}
+	end, _ := p.LogEnd()
+	if cut > 0 {
+		t.r.m.metrics.recordsCut.Add(int(cut))
+		t.log().Warn("log was cut to what the source has", "offset", end, "cut", cut)
+		t.rewindGroups(end)
+	}
+	return outcome{logEnd: end}
+}
+
+// rewindGroups moves committed offsets of our groups that lie above the cut
+// down to it (W55): otherwise a consumer would skip what the source writes
+// there. Groups with members are left alone; they will be told out of range.
+func (t *task) rewindGroups(end int64) {
+	o := &t.r.m.o
+	if o.GroupsAbove == nil || o.CommitGroup == nil {
+		return
+	}
+	groups, err := o.GroupsAbove(t.ctx, t.r.key.topic, t.r.key.index, end)
+	if err != nil {
+		t.log().Warn("committed offsets above the cut could not be listed", "offset", end, "err", err)
+		return
+	}
+	for _, g := range groups {
+		offset := GroupOffset{Topic: t.r.key.topic, Partition: t.r.key.index, Offset: end, LeaderEpoch: -1}
+		errs, err := o.CommitGroup(t.ctx, g, []GroupOffset{offset})
+		if err == nil && len(errs) > 0 {
+			err = errs[0]
+		}
+		if err != nil {
+			t.log().Warn("committed offset above the cut was left", "group", g, "offset", end, "err", err)
+		}
+	}
+}

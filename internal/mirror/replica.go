@@ -1,0 +1,246 @@
+package mirror
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockstep-kafka/lockstep/internal/controller"
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/pipeline"
+)
+
+// replica is one mirror partition that this broker leads: its machine, the task
+// that runs for it, and its fetcher.
+type replica struct {
+	m   *Manager
+	id  partitionID
+	key nameKey
+
+	// Of the Manager's loop.
+	machine *machine // nil: not ours any more, only a task has still to end
+	peer    *peer
+	task    *task // runs, or waits for a place in the pool
+	next    *task // runs after it
+	timers  [numTimers]replicaTimer
+
+	// fetch is the fetcher. Tasks write it, one at a time; describe handlers
+	// and the loop read it.
+	fetch struct {
+		sync.Mutex
+		attached *attachment
+	}
+
+	clearing atomic.Bool // the first data is to be reported (S14)
+	bumping  atomic.Bool // a raise of the epoch is under way
+	seen     lagView
+}
+
+// attachment is a fetcher in place.
+type attachment struct {
+	peer     *peer
+	key      workerKey
+	worker   *pipeline.Worker
+	pipeline *pipeline.Pipeline
+	location location
+}
+
+func (r *replica) log() *slog.Logger {
+	return r.m.o.Logger.With("mirror", r.peer.name, "topic", r.key.topic, "partition", r.key.index)
+}
+
+// logState writes the one line per state change.
+func (r *replica) logState(from, to metadata.MirrorState) {
+	log := r.log().With("from", from.String(), "state", to.String(), "epoch", r.machine.view.leaderEpoch)
+	if to == metadata.StateFailed {
+		log.Warn("mirror partition failed", "attempt", r.machine.failure.attempt, "err", r.machine.failure.message)
+		return
+	}
+	log.Info("mirror partition changed state")
+}
+
+// stateWrite is what goes to the controller for a wish.
+type stateWrite struct {
+	r      *replica
+	mirror string
+	write  controller.MirrorStateWrite
+}
+
+func (r *replica) stateWrite(w wish) stateWrite {
+	out := controller.MirrorStateWrite{
+		Topic: r.id.topic, Partition: r.id.index, State: w.to,
+		LeaderEpoch: r.machine.view.leaderEpoch, StateEpoch: r.machine.stateEpoch, ClearFailure: w.clear,
+	}
+	if w.to == metadata.StateFailed {
+		f := r.machine.failureToWrite(w)
+		out.ErrorMessage, out.NonRetryable = f.message, f.attempt == nonRetryable
+		if !out.NonRetryable {
+			out.RetryAttempt = int32(f.attempt)
+		}
+	}
+	return stateWrite{r: r, mirror: r.peer.name, write: out}
+}
+
+// wrote brings the answer of a state write to the machine, with the record as
+// it is now: the controller answers after its image shows the write.
+func (r *replica) wrote(res controller.MirrorStateResult) {
+	img := r.m.o.Controller.Image()
+	in := recorded{err: res.Err}
+	if t := img.TopicByID(r.id.topic); t.Partition(r.id.index) != nil {
+		in.record = t.MirrorPartition(t.Partition(r.id.index))
+	}
+	r.m.send(forReplica{r, in})
+}
+
+// writeStates is the batched call of states: one call of the controller per
+// mirror.
+func (m *Manager) writeStates(ctx context.Context, writes []stateWrite) []controller.MirrorStateResult {
+	results := make([]controller.MirrorStateResult, len(writes))
+	byMirror := make(map[string][]int)
+	for i, w := range writes {
+		byMirror[w.mirror] = append(byMirror[w.mirror], i)
+	}
+	for mirror, indexes := range byMirror {
+		batch := make([]controller.MirrorStateWrite, len(indexes))
+		for i, at := range indexes {
+			batch[i] = writes[at].write
+		}
+		for i, res := range m.o.Controller.WriteMirrorStates(ctx, mirror, batch) {
+			results[indexes[i]] = res
+		}
+	}
+	return results
+}
+
+func (r *replica) startTimer(kind timerKind, d time.Duration) {
+	r.stopTimer(kind)
+	t := &r.timers[kind]
+	generation := t.generation
+	t.timer = r.m.o.Clock.AfterFunc(d, func() { r.m.send(timerFired{r, kind, generation}) })
+}
+
+func (r *replica) stopTimer(kind timerKind) {
+	t := &r.timers[kind]
+	t.generation++
+	if t.timer != nil {
+		t.timer.Stop()
+		t.timer = nil
+	}
+}
+
+func (r *replica) stopTimers() {
+	for kind := range r.timers {
+		r.stopTimer(timerKind(kind))
+	}
+}
+
+func (r *replica) attached() bool {
+	r.fetch.Lock()
+	defer r.fetch.Unlock()
+	return r.fetch.attached != nil
+}
+
+func (r *replica) current() *attachment {
+	r.fetch.Lock()
+	defer r.fetch.Unlock()
+	return r.fetch.attached
+}
+
+// detach takes the fetcher away. When it returns no append of it runs or will
+// run. It reports where the partition was read.
+func (r *replica) detach() (was location, ok bool) {
+	r.fetch.Lock()
+	a := r.fetch.attached
+	r.fetch.attached = nil
+	r.fetch.Unlock()
+	if a == nil {
+		return location{}, false
+	}
+	r.remember(a.pipeline.Position())
+	a.worker.Remove(a.pipeline)
+	a.peer.release(a.key, a.worker)
+	return a.location, true
+}
+
+// setEpochs tells the fetcher that our own leader epoch was raised (W45).
+func (r *replica) setEpochs(leaderEpoch int32) {
+	if a := r.current(); a != nil {
+		a.worker.SetEpochs(a.pipeline, leaderEpoch, a.location.epoch)
+	}
+}
+
+// bump raises our leader epoch in the background when the source's came near
+// (W35, W31). It is asked again at the next refresh if it fails.
+func (r *replica) bump(sourceEpoch, leaderEpoch int32) {
+	least, need := metadata.NeedBump(sourceEpoch, leaderEpoch)
+	if !need || !r.bumping.CompareAndSwap(false, true) {
+		return
+	}
+	log := r.log()
+	r.m.bumps.submit(controller.Bump{Topic: r.id.topic, Partition: r.id.index, MinLeaderEpoch: least}, func(err error) {
+		r.bumping.Store(false)
+		if err != nil {
+			log.Warn("leader epoch was not raised", "epoch", leaderEpoch, "source_epoch", sourceEpoch, "err", err)
+			return
+		}
+		r.m.metrics.bumps.Inc()
+	})
+}
+
+// Progress, NearEpoch and Ended make a replica the pipeline.Observer of its
+// fetcher. They run on the worker's goroutine.
+
+func (r *replica) Progress(_ *pipeline.Pipeline, pos pipeline.Position) {
+	r.remember(pos)
+	if r.clearing.CompareAndSwap(true, false) {
+		r.m.send(forReplica{r, progressed{}})
+	}
+}
+
+func (r *replica) NearEpoch(_ *pipeline.Pipeline, epoch int32) {
+	if !r.bumping.Load() {
+		r.m.send(forReplica{r, nearEpoch{epoch}})
+	}
+}
+
+func (r *replica) Ended(p *pipeline.Pipeline, end pipeline.End) {
+	if end.NewLeader >= 0 {
+		if a := r.current(); a != nil && a.pipeline == p {
+			a.peer.noteLeader(r.key.topic, r.key.index, end.NewLeader, end.NewLeaderEpoch)
+		}
+	}
+	r.m.send(forReplica{r, ended{end}})
+}
+
+// lagView is the last known position of the source, kept when the fetcher goes.
+type lagView struct {
+	mu struct {
+		sync.Mutex
+		pos   pipeline.Position
+		valid bool
+		// caughtUp is when our log end last reached the source's high watermark.
+		caughtUp time.Time
+	}
+}
+
+func (r *replica) remember(pos pipeline.Position) {
+	v := &r.seen
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if pos.SourceHighWatermark < 0 {
+		return
+	}
+	v.mu.pos, v.mu.valid = pos, true
+	if pos.End >= pos.SourceHighWatermark {
+		v.mu.caughtUp = pos.FetchedAt
+	}
+}
+
+func (r *replica) lastSeen() (pos pipeline.Position, caughtUp time.Time, ok bool) {
+	v := &r.seen
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.mu.pos, v.mu.caughtUp, v.mu.valid
+}

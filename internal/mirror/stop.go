@@ -1,0 +1,206 @@
+package mirror
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockstep-kafka/lockstep/internal/controller"
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/internal/partition"
+	"github.com/lockstep-kafka/lockstep/internal/record"
+)
+
+// appendTimeout bounds one append of the failover sequence.
+const appendTimeout = 5 * time.Second
+
+// stop is the failover (9.14). The fetcher is already gone and no append of it
+// runs. Each step is durable before the next begins, and the whole may be
+// repeated from its top: every step first looks whether it was done. The source
+// is never asked (W59): this is what happens when it has burnt down.
+//
+//  1. wait until the ISR has everything, make it durable
+//  2. record the last mirrored epoch and offset
+//  3. raise the leader epoch above every mirrored one
+//  4. abort the source's open transactions
+//  5. reset the source's producer ids
+//
+// Then the machine writes STOPPED, and clients may write.
+func (t *task) stop() outcome {
+	p, err := t.partition()
+	if err != nil {
+		return failed(err)
+	}
+	// A batch of ours behind the recorded offset means that this is a repetition;
+	// waiting for the high watermark is right all the same.
+	if err := t.settle(p); err != nil {
+		return failed(err)
+	}
+	if res := t.recordLast(p); res.err != nil {
+		return res
+	}
+	newest, ok := p.Log().LatestEpoch()
+	if !ok {
+		newest = -1
+	}
+	if res := t.raiseEpoch(newest); res.err != nil {
+		return res
+	}
+	aborted, err := t.abortOpen(p)
+	if err != nil {
+		return failed(err)
+	}
+	if err := t.resetProducers(p); err != nil {
+		return failed(err)
+	}
+	if err := t.settle(p); err != nil {
+		return failed(err)
+	}
+	info := p.Info()
+	t.log().Info("mirror partition is failed over", "offset", info.LogEnd, "epoch", info.LeaderEpoch, "aborted_transactions", aborted)
+	return outcome{}
+}
+
+// settle waits until every ISR member has the whole log, so that a clean change
+// of leader cannot shorten it, and until it is on disk (D11). Below
+// min.insync.replicas it waits here for ever; the operator sees STOPPING.
+func (t *task) settle(p *partition.Partition) error {
+	w := partition.NewWaiter()
+	p.AddWaiter(w)
+	defer p.RemoveWaiter(w)
+	for {
+		info := p.Info()
+		switch {
+		case info.Offline != nil:
+			return info.Offline
+		case !info.Leader:
+			return fmt.Errorf("%s: %w", p.Key(), partition.ErrNotLeader)
+		case info.HighWatermark >= info.LogEnd:
+			return p.Flush(t.ctx)
+		}
+		select {
+		case <-w.C:
+		case <-t.ctx.Done():
+			return t.ctx.Err()
+		}
+	}
+}
+
+// recordLast persists LME and LMO (9.14 step 2). A record that exists is kept,
+// because the log may already hold batches of our own; the controller lowers it
+// when the log has become shorter.
+func (t *task) recordLast(p *partition.Partition) outcome {
+	end, _ := p.LogEnd()
+	lme := int32(-1)
+	if end > p.Info().LogStart {
+		if e, ok := p.Log().EpochAt(end - 1); ok {
+			lme = e
+		}
+	}
+	res, err := t.r.m.states.do(t.ctx, stateWrite{r: t.r, mirror: t.peer.name, write: controller.MirrorStateWrite{
+		Topic: t.r.id.topic, Partition: t.r.id.index, State: metadata.StateUnknown,
+		LeaderEpoch: t.leaderEpoch, StateEpoch: -1, SetLME: true, LME: lme, LMO: end,
+	}})
+	if err == nil {
+		err = res.Err
+	}
+	if err != nil {
+		return failed(fmt.Errorf("record the last mirrored epoch: %w", err))
+	}
+	return outcome{}
+}
+
+// raiseEpoch makes our leader epoch greater than least and waits until our
+// replica works in it.
+func (t *task) raiseEpoch(least int32) outcome {
+	err, stopped := t.r.m.bumps.do(t.ctx, controller.Bump{Topic: t.r.id.topic, Partition: t.r.id.index, MinLeaderEpoch: least})
+	if stopped != nil {
+		return failed(stopped)
+	}
+	if err != nil {
+		return failed(fmt.Errorf("raise the leader epoch above %d: %w", least, err))
+	}
+	if _, err := t.partitionAbove(least); err != nil {
+		return failed(err)
+	}
+	return outcome{}
+}
+
+// abortOpen ends the source's transactions that are still open: an ABORT marker
+// each, with the producer's own id and epoch. What was aborted before is not
+// open any more, so a repetition does only the rest.
+func (t *task) abortOpen(p *partition.Partition) (int, error) {
+	open := p.Log().OpenTxns()
+	for _, txn := range open {
+		marker := record.AbortMarker(txn.ProducerID, txn.Epoch, max(txn.CoordinatorEpoch, 0), t.r.m.o.Clock.Now().UnixMilli())
+		if err := t.append(p, marker); err != nil {
+			return 0, fmt.Errorf("abort the transaction of producer %d: %w", txn.ProducerID, err)
+		}
+		t.log().Info("transaction of the source was aborted", "producer_id", txn.ProducerID, "producer_epoch", txn.Epoch, "offset", txn.First)
+	}
+	return len(open), nil
+}
+
+// resetProducers appends the MIRROR_PID_RESET batch (10.4): from here on no
+// producer id of the source is known in this log. A repetition that finds it at
+// the end of the log leaves it at that.
+func (t *task) resetProducers(p *partition.Partition) error {
+	if endsInReset(p) {
+		return nil
+	}
+	sourceID := ""
+	if m := t.r.m.o.Controller.Image().Mirror(t.peer.name); m != nil {
+		sourceID = m.SourceClusterID()
+	}
+	if err := t.append(p, record.PIDReset(sourceID, t.r.m.o.Clock.Now().UnixMilli())); err != nil {
+		return fmt.Errorf("reset the producer ids: %w", err)
+	}
+	return nil
+}
+
+// endsInReset reports whether the last batch of the log is a reset of our own
+// leadership. One that was mirrored, from a source that was itself failed over,
+// has an epoch of the source; it does not count.
+func endsInReset(p *partition.Partition) bool {
+	end, last := p.LogEnd()
+	info := p.Info()
+	if end == info.LogStart || last != info.LeaderEpoch {
+		return false
+	}
+	view, err := p.Log().Read(end-1, 1, end, true)
+	if err != nil {
+		return false
+	}
+	defer view.Release()
+	buf := make([]byte, min(view.Len(), maxControlBatch))
+	if _, err := view.ReadAt(buf, 0); err != nil {
+		return false
+	}
+	batch, _, err := record.Next(buf)
+	if err != nil || !batch.IsControl() {
+		return false
+	}
+	kind, _, err := batch.Control()
+	return err == nil && kind == record.MirrorPIDReset
+}
+
+// maxControlBatch is more than any control batch of ours takes: 61 bytes of
+// header, one record with a 4 byte key and a cluster id of at most 255 bytes.
+const maxControlBatch = 1024
+
+// append writes one batch of our own in the current leader epoch and waits until
+// the high watermark has passed it.
+func (t *task) append(p *partition.Partition, batch []byte) error {
+	done := make(chan error, 1)
+	p.AppendInternal(p.Info().LeaderEpoch, batch, func(_ int64, err error) { done <- err })
+	timer := t.r.m.o.Clock.NewTimer(appendTimeout)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C():
+		return errors.New("not replicated within " + appendTimeout.String())
+	case <-t.ctx.Done():
+		return t.ctx.Err()
+	}
+}
