@@ -3,12 +3,19 @@ package source
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"sync"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/lockstep-kafka/lockstep/internal/clientconfig"
+	"github.com/lockstep-kafka/lockstep/internal/wire"
 	"github.com/lockstep-kafka/lockstep/plugins/sdk"
 )
-
-var errSkeleton = errors.New("not built yet")
 
 // Options are the caller's part of opening a Cluster.
 type Options struct {
@@ -18,136 +25,209 @@ type Options struct {
 
 // Cluster is one source cluster. Its methods may be called from several
 // goroutines.
-type Cluster struct{}
+type Cluster struct {
+	config *clientconfig.Config
+	dialer *wire.Dialer
+	logger *slog.Logger
+	admin  *kadm.Client
+	client *kgo.Client
 
-// Open prepares a Cluster from a mirror's configs; nothing is dialled yet.
-func Open(props map[string]string, o Options) (*Cluster, error) { return nil, errSkeleton }
-
-// Close ends all connections; running calls fail.
-func (c *Cluster) Close() error { return nil }
-
-// ID is the source's cluster id.
-func (c *Cluster) ID(ctx context.Context) (string, error) { return "", errSkeleton }
-
-// Metadata is what the source says about itself and some of its topics.
-type Metadata struct {
-	Brokers map[int32]sdk.BrokerAddr
-	Topics  map[string]*Topic
+	// mu guards the list of connections, not their use: a connection orders
+	// its own requests. Nobody dials while holding it.
+	mu struct {
+		sync.Mutex
+		conns  map[string]*wire.Client // by address; anyBroker for the mirror requests
+		closed bool
+	}
 }
 
-// Topic is one topic of the source.
-type Topic struct {
-	Name       string
-	ID         [16]byte // zero: the source has no topic ids
-	Err        error    // the source's answer for this topic; UNKNOWN_TOPIC_OR_PARTITION if it is gone
-	Internal   bool
-	Partitions []Partition // by index
+// anyBroker is the key of the connection that may lead to any broker.
+const anyBroker = ""
+
+// ErrClosed is the cause of calls after Close.
+var ErrClosed = errors.New("source was closed")
+
+// Open prepares a Cluster from a mirror's configs. Nothing is dialled yet, so
+// the only faults are those of the configs (*clientconfig.KeyError).
+func Open(props map[string]string, o Options) (*Cluster, error) {
+	config, err := clientconfig.Parse(props, clientconfig.AllowUnknown())
+	if err != nil {
+		return nil, err
+	}
+	if len(config.Bootstrap) == 0 {
+		return nil, &clientconfig.KeyError{Key: "bootstrap.servers", Err: errors.New("names no broker")}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.ClientID == "" {
+		o.ClientID = "lockstep"
+	}
+	for _, w := range config.Warnings {
+		o.Logger.Warn("mirror config has no effect", "config", w)
+	}
+	opts := append(config.KgoOpts(),
+		kgo.ClientID(o.ClientID),
+		kgo.DisableClientMetrics(), // nothing is pushed to a source (W21)
+		kgo.RequestRetries(2),
+		kgo.RetryTimeout(config.RequestTimeout),
+	)
+	client, err := kgo.NewClient(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("source client: %w", err)
+	}
+	c := &Cluster{
+		config: config,
+		dialer: config.Dialer(o.ClientID),
+		logger: o.Logger,
+		client: client,
+		admin:  kadm.NewClient(client),
+	}
+	c.mu.conns = map[string]*wire.Client{}
+	return c, nil
 }
 
-// Partition is one partition of a topic of the source.
-type Partition struct {
-	Index       int32
-	Leader      int32 // -1: none
-	LeaderEpoch int32 // -1: the source does not say
-	Err         error
+// Close ends all control connections; running calls fail. Fetch sessions
+// belong to those who opened them.
+func (c *Cluster) Close() error {
+	c.mu.Lock()
+	c.mu.closed = true
+	conns := c.mu.conns
+	c.mu.conns = nil
+	c.mu.Unlock()
+	for _, conn := range conns {
+		conn.Close()
+	}
+	c.client.Close()
+	return nil
 }
 
-// Metadata describes topics, all of them when topics is nil.
-func (c *Cluster) Metadata(ctx context.Context, topics []string) (*Metadata, error) {
-	return nil, errSkeleton
+// ID asks the source for its cluster id over a new connection: it is the first
+// thing asked of a mirror's source, and its errors are the operator's first
+// answer. Each bootstrap address is tried; the most telling failure counts.
+func (c *Cluster) ID(ctx context.Context) (string, error) {
+	conn, err := c.dialAny(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = []kmsg.MetadataRequestTopic{} // none
+	resp, err := conn.Request(ctx, req)
+	if err != nil {
+		return "", fail(conn.Addr(), "cluster id", err)
+	}
+	id := resp.(*kmsg.MetadataResponse).ClusterID
+	if id == nil || *id == "" {
+		return "", fail(conn.Addr(), "cluster id", errors.New("source tells none"))
+	}
+	return *id, nil
 }
 
-// ConfigEntry is one topic config of the source. Dynamic says that it was set
-// on the topic itself.
-type ConfigEntry struct {
-	Name    string
-	Value   *string
-	Dynamic bool
+// dialAny connects to the first bootstrap address that answers.
+func (c *Cluster) dialAny(ctx context.Context) (*wire.Client, error) {
+	var worst error
+	for _, addr := range c.config.Bootstrap {
+		conn, err := c.dialer.Dial(ctx, addr)
+		if err == nil {
+			return conn, nil
+		}
+		err = fail(addr, "connect", err)
+		if worst == nil || ErrorClass(worst) == Unreachable && ErrorClass(err) != Unreachable {
+			worst = err
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, worst
 }
 
-// TopicConfigs are the configs of one topic, or why they cannot be read.
-type TopicConfigs struct {
-	Entries []ConfigEntry
-	Err     error
+// with runs fn on the kept connection to addr. A connection that the source
+// closed meanwhile shows at the first request, which is then tried once more
+// on a new one.
+func (c *Cluster) with(ctx context.Context, addr, op string, fn func(*wire.Client) error) error {
+	conn, kept, err := c.conn(ctx, addr)
+	if err != nil {
+		return fail(addr, op, err)
+	}
+	err = fn(conn)
+	if kept && err != nil && ctx.Err() == nil && isBroken(err) {
+		c.drop(addr, conn)
+		if conn, _, err = c.conn(ctx, addr); err == nil {
+			err = fn(conn)
+		}
+	}
+	if err != nil && conn != nil && isBroken(err) {
+		c.drop(addr, conn)
+	}
+	if conn != nil && addr == anyBroker {
+		addr = conn.Addr()
+	}
+	return fail(addr, op, err)
 }
 
-// TopicConfigs reads the configs of topics.
-func (c *Cluster) TopicConfigs(ctx context.Context, topics []string) (map[string]TopicConfigs, error) {
-	return nil, errSkeleton
+// isBroken tells a broken connection from an answer we do not like.
+func isBroken(err error) bool {
+	return isNetwork(err) || errors.Is(err, wire.ErrClosed)
 }
 
-// Group is one group of the source.
-type Group struct {
-	ID       string
-	State    string
-	Protocol string // "consumer" for consumer groups
+func (c *Cluster) conn(ctx context.Context, addr string) (conn *wire.Client, kept bool, err error) {
+	c.mu.Lock()
+	conn, closed := c.mu.conns[addr], c.mu.closed
+	c.mu.Unlock()
+	if closed {
+		return nil, false, ErrClosed
+	}
+	if conn != nil {
+		return conn, true, nil
+	}
+	if addr == anyBroker {
+		conn, err = c.dialAny(ctx)
+	} else {
+		conn, err = c.dialer.Dial(ctx, addr)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.closed {
+		conn.Close()
+		return nil, false, ErrClosed
+	}
+	if other := c.mu.conns[addr]; other != nil { // somebody was faster
+		conn.Close()
+		return other, true, nil
+	}
+	c.mu.conns[addr] = conn
+	return conn, false, nil
 }
 
-// Groups lists the groups of all brokers.
-func (c *Cluster) Groups(ctx context.Context) ([]Group, error) { return nil, errSkeleton }
-
-// GroupOffset is one committed offset.
-type GroupOffset struct {
-	Topic       string
-	Partition   int32
-	Offset      int64
-	LeaderEpoch int32
-	Metadata    *string
+func (c *Cluster) drop(addr string, conn *wire.Client) {
+	conn.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.conns[addr] == conn {
+		delete(c.mu.conns, addr)
+	}
 }
 
-// GroupOffsets reads what a group has committed.
-func (c *Cluster) GroupOffsets(ctx context.Context, group string) ([]GroupOffset, error) {
-	return nil, errSkeleton
-}
-
-// Offsets are the first offset and the high watermark of a partition.
-func (c *Cluster) Offsets(ctx context.Context, leader sdk.BrokerAddr, key sdk.PartitionKey, currentEpoch int32) (earliest, latest int64, err error) {
-	return 0, 0, errSkeleton
-}
-
-// EpochEnd asks the leader where a leader epoch ends (OffsetForLeaderEpoch).
-func (c *Cluster) EpochEnd(ctx context.Context, leader sdk.BrokerAddr, key sdk.PartitionKey, currentEpoch, epoch int32) (sdk.EpochEnd, error) {
-	return sdk.Undefined, errSkeleton
-}
-
-// MirrorListing is one mirror that lives on the source.
-type MirrorListing struct {
-	Name, SourceClusterID string
-	Topics                []string
-}
-
-// ListMirrors lists the source's own mirrors; supported is false when the
-// source does not know the request.
-func (c *Cluster) ListMirrors(ctx context.Context) (mirrors []MirrorListing, supported bool, err error) {
-	return nil, false, errSkeleton
-}
-
-// LastMirrored is how far the source had mirrored one of our partitions; -1 is
-// "certainly never".
-type LastMirrored struct {
-	Epoch  int32
-	Offset int64
-}
-
-// LastMirroredEpochs asks key 97, then 99 (W24).
-func (c *Cluster) LastMirroredEpochs(ctx context.Context, mirror, ourClusterID string, keys []sdk.PartitionKey) (found map[sdk.PartitionKey]LastMirrored, supported bool, err error) {
-	return nil, false, errSkeleton
+// codeError is the source's error code as an error: kerr's where there is one.
+func codeError(code int16, message *string) error {
+	if code == 0 {
+		return nil
+	}
+	err := kerr.ErrorForCode(code)
+	var known *kerr.Error
+	if !errors.As(err, &known) || known.Code != code {
+		err = &kerr.Error{Message: fmt.Sprintf("ERROR_%d", code), Code: code}
+	}
+	if message != nil && *message != "" {
+		return fmt.Errorf("%w (%s)", err, oneLine(*message))
+	}
+	return err
 }
 
 // Transport fetches record bytes over the Kafka protocol.
-func (c *Cluster) Transport() sdk.Transport { return nil }
-
-// Class is the kind of a failure, for the operator and for the retry rules.
-type Class int8
-
-const (
-	Other          Class = iota
-	Unreachable          // no connection, or it broke, or no answer in time
-	Authentication       // wrong user, password or mechanism
-	TLS                  // certificates, names, protocol versions
-	Authorization        // the source's ACLs refuse us
-	Unsupported          // the source does not know the request
-)
-
-// ErrorClass tells what kind of failure err is.
-func ErrorClass(err error) Class { return Other }
+func (c *Cluster) Transport() sdk.Transport { return &kafkaTransport{c} }

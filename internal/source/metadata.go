@@ -1,0 +1,129 @@
+package source
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/lockstep-kafka/lockstep/plugins/sdk"
+)
+
+// Metadata is what the source says about itself and some of its topics.
+type Metadata struct {
+	ClusterID string
+	Brokers   map[int32]sdk.BrokerAddr
+	Topics    map[string]*Topic
+}
+
+// Topic is one topic of the source.
+type Topic struct {
+	Name       string
+	ID         [16]byte // zero: the source has no topic ids
+	Err        error    // the source's answer for this topic; kerr.UnknownTopicOrPartition if it is gone
+	Internal   bool
+	Partitions []Partition // by index
+}
+
+// Partition is one partition of a topic of the source.
+type Partition struct {
+	Index       int32
+	Leader      int32 // -1: none
+	LeaderEpoch int32 // -1: the source does not say
+	Err         error
+}
+
+// maxPartitions bounds a topic's partition index: a source that names a larger
+// one is lying or out of our reach.
+const maxPartitions = 1 << 20
+
+// Metadata describes topics, all of them when topics is nil, none when it is
+// empty. A topic that cannot be described carries its own error; the others
+// are not affected.
+func (c *Cluster) Metadata(ctx context.Context, topics []string) (*Metadata, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	req.AllowAutoTopicCreation = false
+	if topics != nil {
+		req.Topics = make([]kmsg.MetadataRequestTopic, 0, len(topics))
+	}
+	for _, name := range topics {
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = kmsg.StringPtr(name)
+		req.Topics = append(req.Topics, t)
+	}
+	resp, err := req.RequestWith(ctx, c.client)
+	if err != nil {
+		return nil, fail("", "metadata", err)
+	}
+	m := &Metadata{Brokers: make(map[int32]sdk.BrokerAddr, len(resp.Brokers)), Topics: make(map[string]*Topic, len(resp.Topics))}
+	if resp.ClusterID != nil {
+		m.ClusterID = *resp.ClusterID
+	}
+	for _, b := range resp.Brokers {
+		m.Brokers[b.NodeID] = sdk.BrokerAddr{ID: b.NodeID, Host: b.Host, Port: b.Port}
+	}
+	for i := range resp.Topics {
+		if t := &resp.Topics[i]; t.Topic != nil {
+			m.Topics[*t.Topic] = describeTopic(t)
+		}
+	}
+	return m, nil
+}
+
+func describeTopic(t *kmsg.MetadataResponseTopic) *Topic {
+	out := &Topic{Name: *t.Topic, ID: t.TopicID, Internal: t.IsInternal, Err: codeError(t.ErrorCode, nil)}
+	for _, p := range t.Partitions {
+		out.Partitions = append(out.Partitions, Partition{
+			Index: p.Partition, Leader: p.Leader, LeaderEpoch: p.LeaderEpoch, Err: codeError(p.ErrorCode, nil),
+		})
+	}
+	slices.SortFunc(out.Partitions, func(a, b Partition) int { return cmp.Compare(a.Index, b.Index) })
+	for i, p := range out.Partitions {
+		if p.Index != int32(i) || i >= maxPartitions {
+			// A hole would shift every later partition; nothing may be built
+			// on such an answer.
+			out.Partitions = nil
+			out.Err = fmt.Errorf("source %s: partition %d is listed in place %d", out.Name, p.Index, i)
+			break
+		}
+	}
+	return out
+}
+
+// ConfigEntry is one topic config of the source. Dynamic says that it was set
+// on the topic itself; only those are copied (W47).
+type ConfigEntry struct {
+	Name    string
+	Value   *string
+	Dynamic bool
+}
+
+// TopicConfigs are the configs of one topic, or why they cannot be read.
+type TopicConfigs struct {
+	Entries []ConfigEntry
+	Err     error
+}
+
+// TopicConfigs reads the configs of topics.
+func (c *Cluster) TopicConfigs(ctx context.Context, topics []string) (map[string]TopicConfigs, error) {
+	out := make(map[string]TopicConfigs, len(topics))
+	described, err := c.admin.DescribeTopicConfigs(ctx, topics...)
+	if err != nil {
+		return nil, fail("", "topic configs", err)
+	}
+	for _, r := range described {
+		t := TopicConfigs{}
+		if r.Err != nil {
+			t.Err = fail("", "configs of topic "+r.Name, r.Err)
+		}
+		for _, e := range r.Configs {
+			t.Entries = append(t.Entries, ConfigEntry{
+				Name: e.Key, Value: e.Value, Dynamic: e.Source == kmsg.ConfigSourceDynamicTopicConfig,
+			})
+		}
+		out[r.Name] = t
+	}
+	return out, nil
+}

@@ -1,0 +1,219 @@
+package source
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/lockstep-kafka/lockstep/internal/wire"
+	"github.com/lockstep-kafka/lockstep/plugins/sdk"
+)
+
+// kafkaTransport opens fetch sessions to the brokers of a source cluster.
+type kafkaTransport struct{ c *Cluster }
+
+func (t *kafkaTransport) Name() string { return "kafka" }
+
+// Open connects to a broker. Its errors are *Error.
+func (t *kafkaTransport) Open(ctx context.Context, broker sdk.BrokerAddr) (sdk.Session, error) {
+	client, err := t.c.dialer.Dial(ctx, broker.Addr())
+	if err != nil {
+		return nil, fail(broker.Addr(), "connect", err)
+	}
+	low, high, ok := client.Versions(keyFetch)
+	if !ok || low > maxFetchVersion || high < minFetchVersion {
+		client.Close()
+		err := fmt.Errorf("Fetch versions %d to %d, we speak %d to %d: %w", low, high, minFetchVersion, maxFetchVersion, wire.ErrUnsupported)
+		return nil, fail(broker.Addr(), "connect", err)
+	}
+	return newKafkaSession(client.Conn(), broker.Addr(), t.c.dialer.ClientID, low, high, t.c.config.RequestTimeout), nil
+}
+
+const (
+	keyFetch        = 1
+	minFetchVersion = 4 // record batches v2 (KIP-98)
+	maxFetchVersion = 17
+
+	// lastFetchByName is the last version that names topics; it serves
+	// sources, and topics, without ids.
+	lastFetchByName = 12
+)
+
+// kafkaSession is one connection that fetches: sessionless full fetches as a
+// plain consumer (replica id -1, read uncommitted), one in flight.
+type kafkaSession struct {
+	conn      net.Conn
+	addr      string
+	clientID  string
+	low, high int16 // Fetch versions of the peer, cut to ours
+	timeout   time.Duration
+
+	corr      int32
+	req       *kmsg.FetchRequest
+	out       []byte
+	parser    *fetchParser
+	notBefore time.Time // throttled until then
+	closed    atomic.Bool
+}
+
+func newKafkaSession(conn net.Conn, addr, clientID string, low, high int16, timeout time.Duration) *kafkaSession {
+	s := &kafkaSession{
+		conn: conn, addr: addr, clientID: clientID, timeout: timeout,
+		low: max(low, minFetchVersion), high: min(high, maxFetchVersion),
+		req:    kmsg.NewPtrFetchRequest(),
+		parser: newFetchParser(newStream(conn)),
+	}
+	s.req.ReplicaID = -1
+	s.req.SessionID, s.req.SessionEpoch = 0, -1 // no incremental session (KIP-227)
+	s.req.IsolationLevel = 0                    // read uncommitted (G5)
+	return s
+}
+
+// Close ends the connection; a Fetch under way fails.
+func (s *kafkaSession) Close() error {
+	s.closed.Store(true)
+	return s.conn.Close()
+}
+
+// Fetch implements sdk.Session.
+func (s *kafkaSession) Fetch(ctx context.Context, req *sdk.FetchRequest, h sdk.FetchHandler) error {
+	if err := s.waitThrottle(ctx); err != nil {
+		return fail(s.addr, "fetch", err)
+	}
+	err := s.fetch(ctx, req, h)
+	var refused *sdk.ResponseError
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	case s.closed.Load():
+		err = net.ErrClosed
+	case errors.As(err, &refused):
+		return err
+	}
+	return fail(s.addr, "fetch", err)
+}
+
+// minRate is the slowest stream that is still taken for alive: a response may
+// last the request timeout plus its size at this rate.
+const minRate = 64 << 10 // bytes per second
+
+const (
+	minResponse = 4 + 4 // correlation id, throttle time
+
+	// responseSlack is what a response may exceed its limit by: one batch that
+	// is larger than the limit, and the partitions' headers.
+	responseSlack = 160 << 20
+)
+
+func (s *kafkaSession) fetch(ctx context.Context, req *sdk.FetchRequest, h sdk.FetchHandler) error {
+	stop := context.AfterFunc(ctx, func() { s.conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	s.conn.SetDeadline(time.Now().Add(req.MaxWait + s.timeout))
+	version, err := s.encode(req)
+	if err != nil {
+		return err
+	}
+	if ctx.Err() != nil { // AfterFunc may have run before the deadline was set
+		return ctx.Err()
+	}
+	if _, err := s.conn.Write(s.out); err != nil {
+		return err
+	}
+	var size [4]byte
+	if _, err := io.ReadFull(s.conn, size[:]); err != nil {
+		return err
+	}
+	n := int32(binary.BigEndian.Uint32(size[:]))
+	if n < minResponse || int64(n) > int64(req.MaxBytes)+responseSlack {
+		return fmt.Errorf("source sends a response of %d bytes, %d were asked for", n, req.MaxBytes)
+	}
+	s.conn.SetReadDeadline(time.Now().Add(s.timeout + time.Duration(n/minRate)*time.Second))
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	s.parser.s.begin(int(n))
+	err = s.parser.parse(version, s.corr, req.Partitions, h)
+	if t := s.parser.throttleMillis; t > 0 {
+		s.notBefore = time.Now().Add(min(time.Duration(t)*time.Millisecond, maxThrottle))
+	}
+	return err
+}
+
+// maxThrottle bounds what a source may ask for (W41).
+const maxThrottle = time.Minute
+
+func (s *kafkaSession) waitThrottle(ctx context.Context) error {
+	if s.notBefore.IsZero() {
+		return nil
+	}
+	timer := time.NewTimer(time.Until(s.notBefore))
+	defer timer.Stop()
+	s.notBefore = time.Time{}
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// encode fills s.out. The kmsg structures are reused, so a request of the same
+// shape as the one before allocates nothing.
+func (s *kafkaSession) encode(req *sdk.FetchRequest) (version int16, err error) {
+	version = s.high
+	for i := range req.Partitions {
+		if req.Partitions[i].TopicID == ([16]byte{}) {
+			version = min(version, lastFetchByName)
+			break
+		}
+	}
+	if version < s.low {
+		return 0, fmt.Errorf("a topic without id needs Fetch version %d, source serves %d and newer: %w", lastFetchByName, s.low, wire.ErrUnsupported)
+	}
+	r := s.req
+	r.SetVersion(version)
+	r.MaxWaitMillis = int32(req.MaxWait / time.Millisecond)
+	r.MinBytes, r.MaxBytes = req.MinBytes, req.MaxBytes
+	r.Topics = r.Topics[:0]
+	for i := range req.Partitions {
+		addPartition(r, &req.Partitions[i])
+	}
+	s.corr++
+	s.out = wire.AppendRequest(s.out[:0], s.corr, s.clientID, r)
+	return version, nil
+}
+
+// addPartition appends to the last topic of r, or to a new one, with the
+// memory of earlier requests.
+func addPartition(r *kmsg.FetchRequest, p *sdk.FetchPartition) {
+	last := len(r.Topics) - 1
+	if last < 0 || r.Topics[last].Topic != p.Topic || r.Topics[last].TopicID != p.TopicID {
+		last++
+		if last < cap(r.Topics) {
+			r.Topics = r.Topics[:last+1]
+		} else {
+			r.Topics = append(r.Topics, kmsg.NewFetchRequestTopic())
+		}
+		t := &r.Topics[last]
+		t.Topic, t.TopicID = p.Topic, p.TopicID
+		t.Partitions = t.Partitions[:0]
+	}
+	t := &r.Topics[last]
+	fp := kmsg.NewFetchRequestTopicPartition()
+	fp.Partition = p.Partition
+	fp.CurrentLeaderEpoch = p.CurrentLeaderEpoch
+	fp.FetchOffset = p.Offset
+	fp.LastFetchedEpoch = p.LastFetchedEpoch
+	fp.LogStartOffset = p.LogStart
+	fp.PartitionMaxBytes = p.MaxBytes
+	t.Partitions = append(t.Partitions, fp)
+}
