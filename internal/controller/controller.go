@@ -3,63 +3,311 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
 
-var errSkeleton = errors.New("controller: not built yet")
+// Controller is the only writer of cluster metadata. See the package for who runs
+// what.
+type Controller struct {
+	o        Options
+	codec    codec
+	etcd     *embedded
+	follower *follower
+	dispatch *dispatcher
 
-// Controller is the only writer of cluster metadata.
-type Controller struct{}
+	requests chan *request
+	terms    chan *term
+	cancel   context.CancelFunc
+	// stopCtx ends with Close.
+	stopCtx context.Context
+	wg      sync.WaitGroup
 
-// Open starts the embedded etcd, reads the image and wins the election.
-func Open(ctx context.Context, o Options) (*Controller, error) { return nil, errSkeleton }
+	// mu guards the office as seen from outside the controller's goroutine.
+	mu struct {
+		sync.Mutex
+		leading bool
+		changed chan struct{}
+	}
+	closeOnce sync.Once
+	closeErr  error
+}
 
-// Close gives the office up and stops etcd.
-func (c *Controller) Close() error { return errSkeleton }
+// maxQueued bounds the requests that wait for the controller's goroutine; those
+// beyond wait in their callers.
+const maxQueued = 1024
+
+// Open starts the embedded etcd, reads the image, and wins the election. It
+// returns when commands are taken, or when ctx ends.
+func Open(ctx context.Context, o Options) (*Controller, error) {
+	o.EnsureDefaults()
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	seal, err := openSealer(o.KeyFile, o.Rand, o.Logger)
+	if err != nil {
+		return nil, err
+	}
+	etcd, err := startEtcd(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	c := &Controller{
+		o: o, etcd: etcd, codec: codec{seal},
+		requests: make(chan *request, maxQueued),
+		terms:    make(chan *term),
+	}
+	c.mu.changed = make(chan struct{})
+	c.stopCtx, c.cancel = context.WithCancel(context.Background())
+	c.follower = newFollower(etcd.client, c.codec, o.Logger, o.Clock)
+	c.dispatch = newDispatcher(c.follower)
+	if err := c.prepare(ctx); err != nil {
+		c.cancel()
+		return nil, errors.Join(err, etcd.close())
+	}
+	c.wg.Go(func() { c.follower.run(c.stopCtx) })
+	c.wg.Go(func() { c.dispatch.run(c.stopCtx) })
+	c.wg.Go(c.run)
+	c.wg.Go(func() { housekeep(c.stopCtx, etcd.client, o) })
+	if err := c.waitLeading(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("controller: %w", err), c.Close())
+	}
+	return c, nil
+}
+
+// prepare brings the store to the point where its image can be followed.
+func (c *Controller) prepare(ctx context.Context) error {
+	if err := disarm(ctx, c.etcd.client, c.o); err != nil {
+		return err
+	}
+	if err := c.found(ctx); err != nil {
+		return err
+	}
+	if err := c.follower.read(ctx); err != nil {
+		return err
+	}
+	if id := c.Image().ClusterID; c.o.ClusterID != "" && id != c.o.ClusterID {
+		return fmt.Errorf("metadata in %s belongs to cluster %s, not to %s", c.o.Dir, id, c.o.ClusterID)
+	}
+	return nil
+}
+
+// found writes the format and the cluster id into an empty store, and refuses one
+// of another format.
+func (c *Controller) found(ctx context.Context) error {
+	id := c.o.ClusterID
+	if id == "" {
+		drawn, err := metadata.NewTopicID(c.o.Rand) // the same kind of id, printed the same way
+		if err != nil {
+			return fmt.Errorf("draw cluster id: %w", err)
+		}
+		id = drawn.String()
+	}
+	resp, err := c.etcd.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(keyFormat), "=", 0)).
+		Then(clientv3.OpPut(keyFormat, strconv.Itoa(formatVersion)), clientv3.OpPut(keyCluster, id)).
+		Else(clientv3.OpGet(keyFormat)).
+		Commit()
+	if err != nil {
+		return fmt.Errorf("read metadata: %w", err)
+	}
+	if resp.Succeeded {
+		c.o.Logger.Info("new cluster", "cluster_id", id)
+		return nil
+	}
+	kvs := resp.Responses[0].GetResponseRange().Kvs
+	if len(kvs) == 0 || string(kvs[0].Value) != strconv.Itoa(formatVersion) {
+		return fmt.Errorf("metadata in %s: %w: its format is not %d", c.o.Dir, errBadRecord, formatVersion)
+	}
+	return nil
+}
+
+// Close gives the office up, ends the watchers' calls and stops etcd. Commands
+// under way answer ErrClosed.
+func (c *Controller) Close() error {
+	c.closeOnce.Do(func() {
+		c.cancel()
+		c.wg.Wait()
+		c.closeErr = c.etcd.close()
+	})
+	return c.closeErr
+}
+
+// Done is closed when the metadata store has stopped by itself. The node cannot
+// go on then.
+func (c *Controller) Done() <-chan struct{} { return c.etcd.stopped() }
 
 // Image is the latest image.
-func (c *Controller) Image() *metadata.Image { return metadata.NewImage() }
+func (c *Controller) Image() *metadata.Image { return c.follower.image() }
 
-// Watch calls fn with every new image, in order; see the package.
-func (c *Controller) Watch(fn func(prev, next *metadata.Image)) (cancel func()) { return func() {} }
-
-func (c *Controller) RegisterBroker(ctx context.Context, r RegisterBroker) (brokerEpoch int64, err error) {
-	return 0, errSkeleton
-}
-func (c *Controller) CreateTopics(ctx context.Context, topics []CreateTopic, validateOnly bool) []TopicResult {
-	return nil
-}
-func (c *Controller) DeleteTopics(ctx context.Context, ids []metadata.TopicID) []TopicResult {
-	return nil
-}
-func (c *Controller) CreatePartitions(ctx context.Context, topics []CreatePartitions, validateOnly bool) []TopicResult {
-	return nil
-}
-func (c *Controller) AlterConfigs(ctx context.Context, resources []AlterConfigs, validateOnly bool) []error {
-	return nil
-}
-func (c *Controller) AllocateProducerIDs(ctx context.Context, n int32) (first int64, err error) {
-	return 0, errSkeleton
-}
-func (c *Controller) CreateMirror(ctx context.Context, name string, configs map[string]string) error {
-	return errSkeleton
-}
-func (c *Controller) DeleteMirror(ctx context.Context, name string, validation int64) error {
-	return errSkeleton
-}
-func (c *Controller) StartMirrorTopics(ctx context.Context, r StartMirrorTopics) ([]TopicResult, error) {
-	return nil, errSkeleton
-}
-func (c *Controller) SetMirrorTopics(ctx context.Context, r SetMirrorTopics) ([]TopicResult, error) {
-	return nil, errSkeleton
+// Watch calls fn with every new image: first with nil and the current one, then
+// with the one that fn saw last and a newer one. Calls come one after the other
+// from one goroutine that all watchers share, in the order in which they
+// registered; images may be skipped while calls take long. fn may start commands
+// but must not wait for them if it wants to see their outcome. After cancel has
+// returned fn is not running and is not called again; fn itself must not call it.
+func (c *Controller) Watch(fn func(prev, next *metadata.Image)) (cancel func()) {
+	return c.dispatch.watch(fn)
 }
 
-// RecoverMirrorTopics takes FAILED partitions out of FAILED; no topics: all of the mirror.
-func (c *Controller) RecoverMirrorTopics(ctx context.Context, mirror string, topics []string) ([]TopicResult, error) {
-	return nil, errSkeleton
+// WaitWatchers returns when every watcher has been shown the image that is current
+// now, or a later one. Not to be called from a watcher.
+func (c *Controller) WaitWatchers(ctx context.Context) error {
+	return c.dispatch.wait(ctx, c.Image().Revision)
 }
-func (c *Controller) WriteMirrorStates(ctx context.Context, mirror string, writes []MirrorStateWrite) []MirrorStateResult {
-	return nil
+
+// Leading reports whether this node is the active controller, as far as it knows.
+func (c *Controller) Leading() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.leading
 }
-func (c *Controller) BumpLeaderEpochs(ctx context.Context, bumps []Bump) []error { return nil }
+
+func (c *Controller) setLeading(leading bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.leading = leading
+	close(c.mu.changed)
+	c.mu.changed = make(chan struct{})
+}
+
+func (c *Controller) waitLeading(ctx context.Context) error {
+	for {
+		c.mu.Lock()
+		leading, changed := c.mu.leading, c.mu.changed
+		c.mu.Unlock()
+		if leading {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-c.etcd.stopped():
+			return errors.New("etcd stopped")
+		case <-ctx.Done():
+			return fmt.Errorf("no controller was elected: %w", ctx.Err())
+		}
+	}
+}
+
+// run is the controller's goroutine: it holds the office and carries out requests,
+// one batch after the other.
+func (c *Controller) run() {
+	var (
+		t    *term
+		lost <-chan struct{}
+		wg   sync.WaitGroup
+	)
+	defer wg.Wait()
+	stand := func() {
+		t, lost = nil, nil
+		wg.Go(c.stand)
+	}
+	stand()
+	for {
+		select {
+		case t = <-c.terms:
+			if err := c.take(t); err != nil {
+				c.o.Logger.Error("could not take the controller's office", "error", err)
+				t.resign()
+				stand()
+				continue
+			}
+			lost = t.session.Done()
+			c.setLeading(true)
+			c.o.Logger.Info("controller elected", "node", c.o.NodeID, "term", t.rev, "revision", c.Image().Revision)
+		case <-lost:
+			c.setLeading(false)
+			c.o.Logger.Warn("controller's session ended; standing again", "term", t.rev)
+			t.resign()
+			stand()
+		case r := <-c.requests:
+			batch := c.gather(r)
+			if t == nil {
+				answerAll(batch, ErrNotController)
+				continue
+			}
+			if err := c.carryOut(t, batch); err != nil {
+				c.setLeading(false)
+				c.o.Logger.Warn("controller gives the office up", "term", t.rev, "error", err)
+				t.resign()
+				stand()
+			}
+		case <-c.stopCtx.Done():
+			if t != nil {
+				c.setLeading(false)
+				t.resign()
+			}
+			c.drain()
+			return
+		}
+	}
+}
+
+// stand campaigns until it wins, and hands the term over.
+func (c *Controller) stand() {
+	for c.stopCtx.Err() == nil {
+		t, err := campaign(c.stopCtx, c.etcd.client, c.o)
+		if err == nil {
+			select {
+			case c.terms <- t:
+			case <-c.stopCtx.Done():
+				t.resign()
+			}
+			return
+		}
+		if c.stopCtx.Err() == nil {
+			c.o.Logger.Warn("controller election failed; trying again", "error", err)
+			pause(c.stopCtx, c.o.Clock, 100*time.Millisecond)
+		}
+	}
+}
+
+// take begins a term: the image must show all that earlier terms wrote, and what a
+// controller left half done is removed before it can be mistaken for something.
+func (c *Controller) take(t *term) error {
+	if _, err := c.settle(t); err != nil {
+		return err
+	}
+	return c.sweep(t)
+}
+
+// settle waits until the image shows the end of the chain.
+func (c *Controller) settle(t *term) (*metadata.Image, error) {
+	if err := t.syncChain(c.stopCtx); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(c.stopCtx, c.o.RequestTimeout)
+	defer cancel()
+	return c.follower.wait(ctx, t.chain)
+}
+
+// sweep deletes what belongs to no visible topic.
+func (c *Controller) sweep(t *term) error {
+	orphans := c.follower.orphans()
+	if len(orphans) == 0 {
+		return nil
+	}
+	c.o.Logger.Info("removing what an interrupted command left behind", "keys", len(orphans))
+	groups, err := c.codec.groups(orphans)
+	if err != nil {
+		return err
+	}
+	var p pack
+	for _, g := range groups {
+		p.add(g)
+	}
+	_, revision, err := c.commit(t, &p)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.stopCtx, c.o.RequestTimeout)
+	defer cancel()
+	_, err = c.follower.wait(ctx, revision)
+	return err
+}

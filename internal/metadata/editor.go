@@ -39,6 +39,10 @@ func (e *Editor) Image(revision int64) *Image {
 	return img
 }
 
+// View is the edit as it stands, for a reader who decides the next change by it.
+// Neither it nor what it returns may be kept beyond the next call on the editor.
+func (e *Editor) View() *Image { return e.next }
+
 // Topic is the topic as the edit has it now.
 func (e *Editor) Topic(id TopicID) *Topic { return e.next.TopicByID(id) }
 
@@ -122,9 +126,6 @@ func (e *Editor) SetAttachment(id TopicID, value string, revision int64) bool {
 // PutBroker adds or replaces a broker.
 func (e *Editor) PutBroker(b *Broker) { e.next.brokers.ReplaceOrInsert(b.ID, b) }
 
-// DeleteBroker removes a broker.
-func (e *Editor) DeleteBroker(id int32) { e.next.brokers.Delete(id) }
-
 // SetBrokerConfigs replaces the dynamic configs of a broker; empty removes them.
 func (e *Editor) SetBrokerConfigs(id int32, configs map[string]string) {
 	if len(configs) == 0 {
@@ -148,6 +149,7 @@ func (e *Editor) SetNextProducerID(id int64) { e.next.NextProducerID = id }
 
 // link puts t into every tree that it belongs to.
 func (e *Editor) link(t *Topic) {
+	e.next.sorted.Store(nil)
 	e.next.topics.ReplaceOrInsert(t.Name, t)
 	e.next.ids.ReplaceOrInsert(t.ID, t)
 	if a := t.Attachment(); a.Mirror != "" {
@@ -156,6 +158,7 @@ func (e *Editor) link(t *Topic) {
 }
 
 func (e *Editor) unlink(t *Topic) {
+	e.next.sorted.Store(nil)
 	deleteIf(e.next.topics, t.Name, t)
 	deleteIf(e.next.ids, t.ID, t)
 	if a := t.Attachment(); a.Mirror != "" {

@@ -76,6 +76,10 @@ type Endpoint struct {
 type Mirror struct {
 	Name    string
 	Configs map[string]string
+	// Unopened holds stored secrets that could not be opened, because the key
+	// that sealed them is gone, still sealed. They are carried along until set
+	// anew: with the right key file they come back.
+	Unopened map[string]string
 }
 
 // Topic is one topic with its partitions.

@@ -22,7 +22,6 @@ const (
 
 const (
 	maxLong = "9223372036854775807"
-	maxInt  = "2147483647"
 )
 
 // minSegmentBytes is Kafka's floor since 4.0 (KIP-1030): smaller segments only

@@ -1,0 +1,151 @@
+package controller
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+)
+
+// nonRetryable is the attempt of a failure that no retry can mend (S13, S18).
+const nonRetryable = -1
+
+// decideWriteState writes one mirror partition's state (8.3). Order of the
+// checks: is it the partition the writer means; is the writer current (S5, S6,
+// A.5); may this state follow (S1).
+func decideWriteState(img *metadata.Image, c writeState) ([]Change, error) {
+	t := img.TopicByID(c.Topic)
+	if t == nil {
+		return nil, fmt.Errorf("mirror %s: write state: %w: %s", c.mirror, ErrUnknownTopicID, c.Topic)
+	}
+	p := t.Partition(c.Partition)
+	if p == nil {
+		return nil, fmt.Errorf("mirror %s: write state: %w: %s-%d", c.mirror, ErrUnknownTopic, t.Name, c.Partition)
+	}
+	if t.Attachment().Mirror != c.mirror {
+		return nil, fmt.Errorf("mirror %s: write state: %w: %s", c.mirror, ErrTopicNotInMirror, t.Name)
+	}
+	next, err := nextState(t.MirrorPartition(p), c)
+	if err != nil {
+		return nil, fmt.Errorf("mirror %s: write state of %s-%d: %w", c.mirror, t.Name, p.Index, err)
+	}
+	return []Change{putState{t.ID, p.Index, next}}, nil
+}
+
+func nextState(cur *metadata.MirrorPartition, c writeState) (*metadata.MirrorPartition, error) {
+	next := noState(c.mirror)
+	if cur != nil {
+		next = *cur
+	}
+	if c.LeaderEpoch >= 0 && c.LeaderEpoch < next.LeaderEpoch {
+		return nil, fmt.Errorf("%w: %d is below %d", ErrFencedLeaderEpoch, c.LeaderEpoch, next.LeaderEpoch)
+	}
+	if c.StateEpoch >= 0 && c.StateEpoch < next.StateEpoch {
+		return nil, fmt.Errorf("%w: %d is below %d", ErrFencedStateEpoch, c.StateEpoch, next.StateEpoch)
+	}
+	if next.StateEpoch == math.MaxInt32 {
+		return nil, fmt.Errorf("%w: state epochs are used up; delete the mirror", ErrInvalidRequest)
+	}
+	if c.State != metadata.StateUnknown {
+		if !metadata.Allowed(next.State, c.State) {
+			return nil, fmt.Errorf("%w: %s cannot follow %s", ErrMirrorStates, c.State, next.State)
+		}
+		enter(&next, c.State)
+	}
+	if err := setLME(&next, c); err != nil {
+		return nil, err
+	}
+	if next.State == metadata.StateStopped && !next.HasLME {
+		return nil, fmt.Errorf("%w: STOPPED needs the last mirrored epoch recorded first (9.14)", ErrMirrorStates)
+	}
+	setFailure(&next, c)
+	next.LeaderEpoch = max(next.LeaderEpoch, c.LeaderEpoch)
+	next.StateEpoch++
+	return &next, nil
+}
+
+// noState is a partition of which nothing is recorded.
+func noState(mirror string) metadata.MirrorPartition {
+	return metadata.MirrorPartition{
+		Mirror: mirror, State: metadata.StateUnknown, LeaderEpoch: -1,
+		LME: -1, LMO: -1, PreviousState: metadata.StateUnknown,
+	}
+}
+
+// enter moves s to a state, with what every entry into it brings along.
+func enter(s *metadata.MirrorPartition, to metadata.MirrorState) {
+	from := s.State
+	s.State = to
+	if from == to {
+		return
+	}
+	switch to {
+	case metadata.StatePreparing:
+		// From here until MIRRORING nothing is mirrored. Should a stop come
+		// in between, an older record is the right answer, and with none the
+		// local log was never mirrored, whatever it holds (W66).
+		recordLME(s, -1, -1)
+	case metadata.StateMirroring:
+		s.HasLME, s.LME, s.LMO = false, -1, -1
+	case metadata.StateStopping:
+		if from == metadata.StateUnknown {
+			recordLME(s, -1, -1) // 9.14 step 2
+		}
+	case metadata.StateFailed:
+		s.PreviousState = from
+	case metadata.StatePaused, metadata.StateStopped:
+		clearFailure(s)
+	}
+}
+
+// recordLME writes an LME record unless there is one.
+func recordLME(s *metadata.MirrorPartition, lme int32, lmo int64) {
+	if !s.HasLME {
+		s.HasLME, s.LME, s.LMO = true, lme, lmo
+	}
+}
+
+// setLME records where mirroring ended (9.14 step 2). A record that exists is
+// kept: the log may hold batches of our own by now, so only the first attempt saw
+// the source's last one (B8). It is lowered if the log has become shorter.
+func setLME(s *metadata.MirrorPartition, c writeState) error {
+	if c.DeleteLME {
+		s.HasLME, s.LME, s.LMO = false, -1, -1
+	}
+	if !c.SetLME {
+		return nil
+	}
+	if s.State != metadata.StateStopping && s.State != metadata.StateStopped {
+		return fmt.Errorf("%w: the last mirrored epoch is recorded in STOPPING, this is %s", ErrMirrorStates, s.State)
+	}
+	if c.LME < -1 || c.LMO < -1 {
+		return fmt.Errorf("%w: last mirrored epoch %d, offset %d", ErrInvalidRequest, c.LME, c.LMO)
+	}
+	if !s.HasLME || c.LMO >= 0 && c.LMO < s.LMO {
+		s.HasLME, s.LME, s.LMO = true, c.LME, c.LMO
+	}
+	return nil
+}
+
+// setFailure keeps the failure info (S13, S14).
+func setFailure(s *metadata.MirrorPartition, c writeState) {
+	if c.State != metadata.StateFailed {
+		if c.ClearFailure && s.State != metadata.StateFailed {
+			clearFailure(s)
+		}
+		return
+	}
+	s.ErrorMessage = clipMessage(c.ErrorMessage)
+	switch {
+	case c.NonRetryable || s.RetryAttempt == nonRetryable:
+		s.RetryAttempt = nonRetryable
+	case c.RetryAttempt > 0:
+		s.RetryAttempt = int16(min(c.RetryAttempt, math.MaxInt16))
+	case s.RetryAttempt < math.MaxInt16:
+		s.RetryAttempt++
+	}
+}
+
+func clearFailure(s *metadata.MirrorPartition) {
+	s.ErrorMessage, s.RetryAttempt, s.PreviousState = "", 0, metadata.StateUnknown
+}

@@ -1,0 +1,257 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockstep-kafka/lockstep/internal/clock"
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+)
+
+// watchBackoff is the pause after a watch broke, so that a store that cannot
+// answer is not asked in a loop.
+const watchBackoff = 100 * time.Millisecond
+
+// follower keeps the image up with the store: it reads everything once, then
+// watches from that revision on. One goroutine runs it.
+//
+// A watch that falls behind the compaction of history is answered with an
+// error; then everything is read anew.
+type follower struct {
+	client *clientv3.Client
+	codec  codec
+	logger *slog.Logger
+	clock  clock.Clock
+
+	// mu guards what follows. Nothing blocks under it.
+	mu struct {
+		sync.Mutex
+		builder *builder
+		image   *metadata.Image
+		// revision is how far the store was read. It can be beyond the image's:
+		// election keys move it and change no image.
+		revision int64
+		// changed is closed and replaced when revision moves.
+		changed chan struct{}
+		// rereads counts full reads after the first, for tests and metrics.
+		rereads int
+	}
+}
+
+func newFollower(client *clientv3.Client, c codec, logger *slog.Logger, clk clock.Clock) *follower {
+	f := &follower{client: client, codec: c, logger: logger, clock: clk}
+	f.mu.image = metadata.NewImage()
+	f.mu.builder = newBuilder(f.mu.image)
+	f.mu.changed = make(chan struct{})
+	return f
+}
+
+// image is the latest image.
+func (f *follower) image() *metadata.Image {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.image
+}
+
+// latest is the image and a channel that is closed when there is a newer one.
+func (f *follower) latest() (*metadata.Image, <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.image, f.mu.changed
+}
+
+// orphans is what no visible topic owns; see builder.
+func (f *follower) orphans() []Change {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.builder.orphans()
+}
+
+// wait returns an image that shows at least revision.
+func (f *follower) wait(ctx context.Context, revision int64) (*metadata.Image, error) {
+	for {
+		f.mu.Lock()
+		img, at, changed := f.mu.image, f.mu.revision, f.mu.changed
+		f.mu.Unlock()
+		if at >= revision {
+			return img, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for metadata revision %d, at %d: %w", revision, at, ctx.Err())
+		}
+	}
+}
+
+// run follows the store until ctx ends. read must have succeeded before.
+func (f *follower) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := f.watch(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, errCompacted) {
+			f.logger.Info("metadata watch fell behind compacted history; reading everything anew", "error", err)
+			if err = f.read(ctx); err == nil {
+				continue
+			}
+		}
+		f.logger.Warn("metadata watch broke; resuming", "error", err)
+		pause(ctx, f.clock, watchBackoff)
+	}
+}
+
+func pause(ctx context.Context, c clock.Clock, d time.Duration) {
+	t := c.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C():
+	case <-ctx.Done():
+	}
+}
+
+// errCompacted is a watch whose start is older than the history that is kept.
+var errCompacted = errors.New("history is compacted")
+
+// watch applies events from where the image stands until the watch ends.
+func (f *follower) watch(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	f.mu.Lock()
+	from := f.mu.revision + 1
+	f.mu.Unlock()
+	for resp := range f.client.Watch(ctx, keyRoot, clientv3.WithPrefix(), clientv3.WithRev(from)) {
+		if resp.CompactRevision != 0 {
+			return fmt.Errorf("%w: watch from %d, kept from %d", errCompacted, from, resp.CompactRevision)
+		}
+		if err := resp.Err(); err != nil {
+			return err
+		}
+		if err := f.applyEvents(resp.Events); err != nil {
+			// The image no longer tells the truth about the store. Reading
+			// everything gives either a true one or the same error again.
+			return fmt.Errorf("%w: %w", errCompacted, err)
+		}
+	}
+	return errors.New("watch closed")
+}
+
+// applyEvents applies events, one revision after the other, and publishes one
+// image for all of them.
+func (f *follower) applyEvents(events []*clientv3.Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var (
+		changes []Change
+		moved   bool
+		at      = events[0].Kv.ModRevision
+	)
+	apply := func() error {
+		moved = moved || len(changes) > 0
+		err := f.mu.builder.apply(changes, at)
+		changes = changes[:0]
+		return err
+	}
+	for _, ev := range events {
+		if ev.Kv.ModRevision != at {
+			if err := apply(); err != nil {
+				return err
+			}
+			at = ev.Kv.ModRevision
+		}
+		var value []byte
+		if ev.Type == clientv3.EventTypePut {
+			value = present(ev.Kv.Value)
+		}
+		key := string(ev.Kv.Key)
+		// A transaction without effect on an image still has the chain key, so
+		// that whoever waits for its revision sees it arrive.
+		moved = moved || key == keyChain
+		c, err := f.codec.decode(key, value, ev.Kv.ModRevision)
+		if err != nil {
+			return err
+		}
+		if c != nil {
+			changes = append(changes, c)
+		}
+	}
+	if err := apply(); err != nil {
+		return err
+	}
+	if moved {
+		f.mu.image = f.mu.builder.seal(at)
+	}
+	f.advanceLocked(at)
+	return nil
+}
+
+// present tells an empty value from a deleted key; the wire format does not.
+func present(value []byte) []byte {
+	if value == nil {
+		return []byte{}
+	}
+	return value
+}
+
+func (f *follower) advanceLocked(revision int64) {
+	f.mu.revision = revision
+	close(f.mu.changed)
+	f.mu.changed = make(chan struct{})
+}
+
+// read builds the image from everything in the store, at one revision.
+func (f *follower) read(ctx context.Context) error {
+	var (
+		changes  []Change
+		revision int64
+		key      = keyRoot
+		end      = clientv3.GetPrefixRangeEnd(keyRoot)
+	)
+	for {
+		resp, err := f.client.Get(ctx, key, clientv3.WithRange(end), clientv3.WithRev(revision), clientv3.WithLimit(readPageLimit))
+		if err != nil {
+			return fmt.Errorf("read metadata: %w", err)
+		}
+		if revision == 0 {
+			revision = resp.Header.Revision // all pages show this one
+		}
+		for _, kv := range resp.Kvs {
+			c, err := f.codec.decode(string(kv.Key), present(kv.Value), kv.ModRevision)
+			if err != nil {
+				return fmt.Errorf("read metadata: %w", err)
+			}
+			if c != nil {
+				changes = append(changes, c)
+			}
+		}
+		if !resp.More {
+			break
+		}
+		key = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+	}
+	b := newBuilder(metadata.NewImage())
+	if err := b.apply(changes, revision); err != nil {
+		return fmt.Errorf("read metadata: %w", err)
+	}
+	img := b.ed.Image(revision)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.revision != 0 {
+		f.mu.rereads++
+		img.ShareWith(f.mu.image)
+	}
+	b.ed = img.Edit()
+	f.mu.builder, f.mu.image = b, img
+	f.advanceLocked(revision)
+	return nil
+}

@@ -1,0 +1,182 @@
+package controller
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+)
+
+// sealedPrefix starts a sealed secret: sealed:1:<key fingerprint>:<base64>.
+const sealedPrefix = "sealed:1:"
+
+const sealKeyBytes = 32 // AES-256
+
+// sealer keeps secrets out of the store: etcd's files, snapshots and backups
+// hold them only under AES-GCM, with a key that stands in a file beside them.
+// The mirror and the config name are authenticated with each secret, so that
+// one cannot be moved to where another is expected.
+type sealer struct {
+	aead        cipher.AEAD
+	file        string
+	fingerprint string
+	rand        io.Reader
+	logger      *slog.Logger
+}
+
+// openSealer reads the key file, or makes one.
+func openSealer(file string, random io.Reader, logger *slog.Logger) (*sealer, error) {
+	key, err := readKey(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		key, err = makeKey(file, random)
+	}
+	if err != nil {
+		return nil, err
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, fmt.Errorf("key file %s: %w", file, err)
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		return nil, fmt.Errorf("key file %s: %w", file, err)
+	}
+	sum := sha256.Sum256(key)
+	return &sealer{aead: aead, file: file, fingerprint: hex.EncodeToString(sum[:4]), rand: random, logger: logger}, nil
+}
+
+func readKey(file string) ([]byte, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, fmt.Errorf("key file: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("key file %s: mode %v lets others read it; make it 0600", file, info.Mode().Perm())
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("key file: %w", err)
+	}
+	key, err := hex.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil || len(key) != sealKeyBytes {
+		return nil, fmt.Errorf("key file %s: does not hold %d bytes in hex", file, sealKeyBytes)
+	}
+	return key, nil
+}
+
+// makeKey writes the file under another name and links it into place, so that a
+// crash leaves no half key, and of two starters both read the same one.
+func makeKey(file string, random io.Reader) ([]byte, error) {
+	key := make([]byte, sealKeyBytes)
+	if _, err := io.ReadFull(random, key); err != nil {
+		return nil, fmt.Errorf("key file: draw key: %w", err)
+	}
+	dir := filepath.Dir(file)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("key file: %w", err)
+	}
+	tmp, err := os.CreateTemp(dir, ".cluster.key-*") // 0600
+	if err != nil {
+		return nil, fmt.Errorf("key file: %w", err)
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.WriteString(hex.EncodeToString(key) + "\n")
+	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
+		return nil, fmt.Errorf("key file: %w", err)
+	}
+	if err := os.Link(tmp.Name(), file); errors.Is(err, fs.ErrExist) {
+		return readKey(file)
+	} else if err != nil {
+		return nil, fmt.Errorf("key file: %w", err)
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("key file: %w", err)
+	}
+	return key, errors.Join(d.Sync(), d.Close())
+}
+
+// sealMirror answers a mirror's configs as they are stored.
+func (s *sealer) sealMirror(m *metadata.Mirror) (map[string]string, error) {
+	stored := maps.Clone(m.Configs)
+	for name, value := range m.Configs {
+		if d := metadata.MirrorConfigDef(name); d == nil || !d.Secret {
+			continue
+		}
+		nonce := make([]byte, s.aead.NonceSize())
+		if _, err := io.ReadFull(s.rand, nonce); err != nil {
+			return nil, fmt.Errorf("seal %s of mirror %s: %w", name, m.Name, err)
+		}
+		box := s.aead.Seal(nonce, nonce, []byte(value), sealContext(m.Name, name))
+		stored[name] = sealedPrefix + s.fingerprint + ":" + base64.RawStdEncoding.EncodeToString(box)
+	}
+	for name, sealed := range m.Unopened {
+		if _, set := stored[name]; !set {
+			stored[name] = sealed
+		}
+	}
+	return stored, nil
+}
+
+// openMirror answers a mirror from its stored configs. A secret that does not
+// open stays sealed and is reported: the mirror fails to log in at its source,
+// but the rest of the cluster works, and nothing is lost should the right key
+// file come back.
+func (s *sealer) openMirror(mirror string, stored map[string]string) *metadata.Mirror {
+	m := &metadata.Mirror{Name: mirror, Configs: make(map[string]string, len(stored))}
+	for _, name := range slices.Sorted(maps.Keys(stored)) {
+		value := stored[name]
+		if d := metadata.MirrorConfigDef(name); d == nil || !d.Secret {
+			m.Configs[name] = value
+			continue
+		}
+		plain, err := s.open(mirror, name, value)
+		if err != nil {
+			s.logger.Error("a stored secret does not open; set it anew or bring the key file back",
+				"mirror", mirror, "config", name, "key_file", s.file, "error", err)
+			if m.Unopened == nil {
+				m.Unopened = make(map[string]string)
+			}
+			m.Unopened[name] = value
+			continue
+		}
+		m.Configs[name] = plain
+	}
+	return m
+}
+
+func (s *sealer) open(mirror, name, value string) (string, error) {
+	rest, ok := strings.CutPrefix(value, sealedPrefix)
+	fingerprint, text, ok2 := strings.Cut(rest, ":")
+	if !ok || !ok2 {
+		return "", errors.New("not a sealed value")
+	}
+	if fingerprint != s.fingerprint {
+		return "", fmt.Errorf("sealed with key %s, the key file holds %s", fingerprint, s.fingerprint)
+	}
+	box, err := base64.RawStdEncoding.DecodeString(text)
+	if err != nil || len(box) < s.aead.NonceSize() {
+		return "", errors.New("damaged")
+	}
+	n := s.aead.NonceSize()
+	plain, err := s.aead.Open(nil, box[:n], box[n:], sealContext(mirror, name))
+	if err != nil {
+		return "", errors.New("damaged, or not sealed for this mirror and config")
+	}
+	return string(plain), nil
+}
+
+func sealContext(mirror, name string) []byte { return []byte(mirror + "\x00" + name) }

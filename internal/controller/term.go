@@ -1,0 +1,176 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+)
+
+// term is one controller's time in office. Two compares fence every transaction
+// of it:
+//
+//   - the election key must still be ours, by its create revision: a controller
+//     that was deposed, and may not know it yet, writes nothing;
+//   - the chain key must be as our last transaction left it, and every transaction
+//     puts it: a request that timed out cannot take effect after a later decision
+//     was made without it.
+//
+// The goroutine that runs the controller owns it.
+type term struct {
+	client  *clientv3.Client
+	session *concurrency.Session
+	key     string
+	rev     int64 // create revision of key: grows from term to term
+	chain   int64 // modification revision of the chain key
+	timeout time.Duration
+}
+
+var (
+	// errDeposed is a transaction refused because the office is somebody else's.
+	errDeposed = fmt.Errorf("%w: the office was lost", ErrNotController)
+	// errChain is a transaction refused because another of ours, of unknown
+	// fate until now, went first.
+	errChain = errors.New("an earlier transaction took effect late")
+)
+
+// campaign wins the election. It blocks as long as another node holds the office.
+func campaign(ctx context.Context, client *clientv3.Client, o Options) (*term, error) {
+	name := memberName(o.NodeID)
+	if err := retire(ctx, client, name); err != nil {
+		return nil, err
+	}
+	session, err := concurrency.NewSession(client,
+		concurrency.WithTTL(int(o.ElectionTTL/time.Second)), concurrency.WithContext(ctx))
+	if err != nil {
+		return nil, fmt.Errorf("controller election: %w", err)
+	}
+	e := concurrency.NewElection(session, keyElection)
+	t := &term{client: client, session: session, timeout: o.RequestTimeout}
+	if err := e.Campaign(ctx, name); err != nil {
+		t.resign()
+		return nil, fmt.Errorf("controller election: %w", err)
+	}
+	t.key, t.rev = e.Key(), e.Rev()
+	return t, nil
+}
+
+// retire takes candidatures back that an earlier process of this node left: it is
+// dead, because the data directory is locked by us, and nobody need wait for its
+// lease to end.
+func retire(ctx context.Context, client *clientv3.Client, name string) error {
+	resp, err := client.Get(ctx, keyElection+"/", clientv3.WithPrefix())
+	if err != nil {
+		return fmt.Errorf("controller election: %w", err)
+	}
+	for _, kv := range resp.Kvs {
+		if string(kv.Value) != name || kv.Lease == 0 {
+			continue
+		}
+		if _, err := client.Revoke(ctx, clientv3.LeaseID(kv.Lease)); err != nil {
+			return fmt.Errorf("controller election: retire an earlier process of this node: %w", err)
+		}
+	}
+	return nil
+}
+
+// syncChain reads where the chain stands. The read is linearizable: whatever took
+// effect before it is seen.
+func (t *term) syncChain(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, t.timeout)
+	defer cancel()
+	resp, err := t.client.Get(ctx, keyChain)
+	if err != nil {
+		return fmt.Errorf("read metadata: %w", err)
+	}
+	t.chain = 0
+	if len(resp.Kvs) > 0 {
+		t.chain = resp.Kvs[0].ModRevision
+	}
+	return nil
+}
+
+// commit writes one transaction. After an error other than errDeposed it may or
+// may not have taken effect: syncChain, and wait for the image, before the next.
+func (t *term) commit(ctx context.Context, writes []write) (revision int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, t.timeout)
+	defer cancel()
+	ops := make([]clientv3.Op, 0, len(writes)+1)
+	for _, w := range writes {
+		if w.value == nil {
+			ops = append(ops, clientv3.OpDelete(w.key))
+		} else {
+			ops = append(ops, clientv3.OpPut(w.key, string(w.value)))
+		}
+	}
+	ops = append(ops, clientv3.OpPut(keyChain, t.key))
+	resp, err := t.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(t.key), "=", t.rev),
+			clientv3.Compare(clientv3.ModRevision(keyChain), "=", t.chain)).
+		Then(ops...).
+		Else(clientv3.OpGet(t.key)).
+		Commit()
+	if err != nil {
+		return 0, fmt.Errorf("write metadata: %w", err)
+	}
+	if resp.Succeeded {
+		t.chain = resp.Header.Revision
+		return t.chain, nil
+	}
+	kvs := resp.Responses[0].GetResponseRange().Kvs
+	if len(kvs) == 0 || kvs[0].CreateRevision != t.rev {
+		return 0, errDeposed
+	}
+	return 0, errChain
+}
+
+// resign gives the office up at once, so that the next controller need not wait
+// for the lease to end.
+func (t *term) resign() {
+	t.session.Orphan()
+	ctx, cancel := context.WithTimeout(context.Background(), resignTimeout)
+	defer cancel()
+	// If it fails, the lease ends by itself.
+	_, _ = t.client.Revoke(ctx, t.session.Lease())
+}
+
+// resignTimeout bounds a farewell to a store that does not answer any more.
+const resignTimeout = time.Second
+
+// pack splits writes into transactions of at most maxTxnOps operations, the chain
+// put being one, and maxTxnBytes. A group stays together if it fits into one; a
+// bigger one is split in its order.
+type pack struct {
+	txns  [][]write
+	ops   int
+	bytes int
+}
+
+// add wants writes of at most maxTxnBytes each.
+func (p *pack) add(group []write) {
+	size := 0
+	for _, w := range group {
+		size += w.size()
+	}
+	fits := len(group) <= maxTxnOps-1 && size <= maxTxnBytes
+	if len(p.txns) == 0 || fits && (p.ops+len(group) > maxTxnOps-1 || p.bytes+size > maxTxnBytes) {
+		p.open()
+	}
+	for _, w := range group {
+		if p.ops+1 > maxTxnOps-1 || p.bytes+w.size() > maxTxnBytes {
+			p.open()
+		}
+		i := len(p.txns) - 1
+		p.txns[i] = append(p.txns[i], w)
+		p.ops++
+		p.bytes += w.size()
+	}
+}
+
+func (p *pack) open() {
+	p.txns = append(p.txns, nil)
+	p.ops, p.bytes = 0, 0
+}
