@@ -48,5 +48,7 @@ func (m *serverMetrics) unregister() {
 
 // observe records how long a request took from its last byte to its answer.
 func (m *serverMetrics) observe(key int16, received time.Time) {
-	m.seconds[key].Update(m.clock.Now().Sub(received).Seconds())
+	if h := m.seconds[key]; h != nil {
+		h.Update(m.clock.Now().Sub(received).Seconds())
+	}
 }

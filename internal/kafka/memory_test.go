@@ -1,0 +1,77 @@
+package kafka
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+)
+
+func TestMemoryBudget(t *testing.T) {
+	m := newMemory(1 << 20)
+	var a, b frame
+	var err error
+	if a.buf, err = m.grow(t.Context(), &a, []byte("abc"), 300<<10); err != nil || !bytes.Equal(a.buf, []byte("abc")) || cap(a.buf) < 300<<10 {
+		t.Fatalf("%q %d %v", a.buf, cap(a.buf), err)
+	}
+	if a.held != 512<<10 {
+		t.Fatalf("holds %d", a.held)
+	}
+	if b.buf, err = m.grow(t.Context(), &b, nil, 400<<10); err != nil {
+		t.Fatal(err)
+	}
+	// The budget is spent: the third waits until its deadline.
+	var c frame
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := m.grow(gone, &c, nil, 100<<10); !errors.Is(err, errNoMemory) {
+		t.Fatal(err)
+	}
+	// Small frames need none.
+	if _, err := m.grow(gone, &c, nil, freeFrame); err != nil {
+		t.Fatal(err)
+	}
+	m.release(&a)
+	if a.buf != nil || a.held != 0 {
+		t.Fatalf("after release %d %d", cap(a.buf), a.held)
+	}
+	if c.buf, err = m.grow(t.Context(), &c, nil, 500<<10); err != nil || c.held != 512<<10 {
+		t.Fatal(err)
+	}
+	m.release(&b)
+	m.release(&c)
+	if !m.frames.TryAcquire(1 << 20) {
+		t.Fatal("budget leaked")
+	}
+}
+
+func TestMemoryDecodeBudget(t *testing.T) {
+	m := newMemory(1)
+	small, err := m.acquireDecode(t.Context(), freeDecode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	small()
+	release, err := m.acquireDecode(t.Context(), 1<<30) // more than all of it
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := m.acquireDecode(gone, freeDecode+1); err == nil {
+		t.Fatal("granted beyond the budget")
+	}
+	release()
+	release() // a handler that waits gives it back early, and again at the end
+	if !m.decode.TryAcquire(decodeBudget) {
+		t.Fatal("budget leaked or given back twice")
+	}
+}
+
+func TestRoundUp(t *testing.T) {
+	for n, want := range map[int]int{1: 512, 512: 512, 513: 1024, 64 << 10: 64 << 10, 64<<10 + 1: 128 << 10, 4 << 20: 4 << 20, 4<<20 + 1: 4<<20 + 1} {
+		if got := roundUp(n); got != want {
+			t.Errorf("roundUp(%d) = %d, want %d", n, got, want)
+		}
+	}
+}
