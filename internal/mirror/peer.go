@@ -172,7 +172,18 @@ func (p *peer) configInt(name string, otherwise int64) int64 {
 }
 
 func (p *peer) timeout() time.Duration {
-	return time.Duration(p.configInt("request.timeout.ms", 30000)) * time.Millisecond
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return requestTimeout(&metadata.Mirror{Name: p.name, Configs: p.mu.configs})
+}
+
+// requestTimeout bounds one call to the source of a mirror.
+func requestTimeout(m *metadata.Mirror) time.Duration {
+	n, err := strconv.ParseInt(m.Config("request.timeout.ms"), 10, 64)
+	if err != nil || n <= 0 {
+		n = 30000
+	}
+	return time.Duration(n) * time.Millisecond
 }
 
 var (

@@ -1,0 +1,249 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/lockstep-kafka/lockstep/internal/controller"
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/internal/source"
+)
+
+// StartRequest asks to mirror topics: those named, and those of the source that
+// match a pattern.
+type StartRequest struct {
+	Mirror           string
+	Topics           []string
+	Include, Exclude []string
+}
+
+// Start attaches topics to a mirror (9.2). It answers for the topics that were
+// found; no match is success, because the patterns are kept for discovery (W8).
+func (c *Coordinator) Start(ctx context.Context, r StartRequest) ([]TopicOutcome, error) {
+	m, err := c.mirror(r.Mirror)
+	if err != nil {
+		return nil, err
+	}
+	revision := c.image().Revision
+	include, exclude, err := startFilters(m, r)
+	if err != nil {
+		return nil, err
+	}
+	var found []controller.MirrorTopic
+	var out []TopicOutcome
+	err = c.withSource(ctx, m, false, func(ctx context.Context, cluster *source.Cluster) error {
+		listing, err := cluster.Metadata(ctx, nil)
+		if err != nil {
+			return err
+		}
+		var wanted []*source.Topic
+		for _, t := range listing.Topics {
+			if slices.Contains(r.Topics, t.Name) || t.Err == nil && !t.Internal && include.MatchString(t.Name) && !exclude.MatchString(t.Name) {
+				wanted = append(wanted, t)
+			}
+		}
+		for _, name := range r.Topics {
+			t := listing.Topics[name]
+			switch {
+			case t == nil:
+				out = append(out, TopicOutcome{name, fmt.Errorf("%w: the source does not have %s", controller.ErrUnknownTopic, name)})
+			case t.Err != nil:
+				out = append(out, TopicOutcome{name, fmt.Errorf("source topic %s: %w", name, t.Err)})
+				wanted = slices.DeleteFunc(wanted, func(w *source.Topic) bool { return w == t })
+			}
+		}
+		found, err = sourceTopics(ctx, cluster, m, wanted)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("mirror %s: %w", r.Mirror, err)
+	}
+	start := controller.StartMirrorTopics{
+		Mirror: r.Mirror, Topics: found, Include: slices.Clone(r.Include), Exclude: r.Exclude, Validation: revision,
+	}
+	for _, name := range r.Topics {
+		start.Include = append(start.Include, metadata.LiteralPattern(name)) // W5: "." is a dot
+	}
+	results, err := c.m.o.Controller.StartMirrorTopics(ctx, start)
+	if err != nil {
+		return nil, err
+	}
+	noteSkipped(c.m.o.Logger, r.Mirror, results)
+	out = append(out, outcomes(results)...)
+	slices.SortFunc(out, func(a, b TopicOutcome) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// startFilters are the expressions that decide which source topics a start
+// takes (W3), after its patterns have been merged into the mirror's (W5): what
+// an earlier stop put into topics.exclude must not hinder its reversal.
+func startFilters(m *metadata.Mirror, r StartRequest) (include, exclude *regexp.Regexp, err error) {
+	if err := errors.Join(checkPatterns(r.Include), checkPatterns(r.Exclude)); err != nil {
+		return nil, nil, err
+	}
+	if include, err = metadata.CompileRegexList(metadata.JoinList(r.Include)); err != nil {
+		return nil, nil, err
+	}
+	freed := slices.Clone(r.Include)
+	for i, name := range r.Topics {
+		if slices.Contains(r.Topics[:i], name) {
+			return nil, nil, fmt.Errorf("%w: topic %s stands twice", controller.ErrInvalidRequest, name)
+		}
+		freed = append(freed, metadata.LiteralPattern(name))
+	}
+	list := slices.DeleteFunc(metadata.SplitList(m.Config(metadata.MirrorTopicsExclude)), func(p string) bool {
+		return slices.ContainsFunc(freed, func(f string) bool { return strings.TrimSpace(f) == p })
+	})
+	if exclude, err = metadata.CompileRegexList(metadata.JoinList(append(list, r.Exclude...))); err != nil {
+		return nil, nil, err
+	}
+	for _, name := range r.Topics {
+		if exclude.MatchString(name) {
+			return nil, nil, fmt.Errorf("%w: topic %s matches %s of mirror %s or an exclude pattern of the request",
+				controller.ErrInvalidRequest, name, metadata.MirrorTopicsExclude, m.Name)
+		}
+	}
+	return include, exclude, nil
+}
+
+// sourceTopics describes topics as the controller creates them: the source's id
+// and partition count, and the configs that belong here too, so that a compacted
+// topic is compacted from its first record on.
+func sourceTopics(ctx context.Context, cluster *source.Cluster, m *metadata.Mirror, topics []*source.Topic) ([]controller.MirrorTopic, error) {
+	if len(topics) == 0 {
+		return nil, nil
+	}
+	exclude, err := metadata.CompileRegexList(m.Config(metadata.MirrorTopicPropsExclude))
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(topics, func(a, b *source.Topic) int { return strings.Compare(a.Name, b.Name) })
+	names := make([]string, len(topics))
+	for i, t := range topics {
+		names[i] = t.Name
+	}
+	configs, err := cluster.TopicConfigs(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]controller.MirrorTopic, 0, len(topics))
+	for _, t := range topics {
+		tc, ok := configs[t.Name]
+		if !ok {
+			continue // deleted between two requests
+		}
+		if tc.Err != nil {
+			return nil, fmt.Errorf("source configs of topic %s: %w", t.Name, tc.Err)
+		}
+		overrides := make(map[string]string)
+		for _, e := range tc.Entries {
+			// What we do not know the controller leaves out and names.
+			if e.Dynamic && e.Value != nil && e.Name != metadata.MirrorNameConfig && !exclude.MatchString(e.Name) {
+				overrides[e.Name] = *e.Value
+			}
+		}
+		out = append(out, controller.MirrorTopic{Name: t.Name, ID: t.ID, Partitions: int32(len(t.Partitions)), Configs: overrides})
+	}
+	return out, nil
+}
+
+func noteSkipped(log *slog.Logger, mirror string, results []controller.TopicResult) {
+	for _, r := range results {
+		if len(r.SkippedConfigs) > 0 {
+			log.Warn("configs of the source topic are not known here and were left out", "mirror", mirror, "topic", r.Name, "configs", r.SkippedConfigs)
+		}
+	}
+}
+
+// discover starts source topics that match the mirror's patterns and are not
+// attached to it in any form, and stops attached ones that an exclude pattern
+// names (9.3, steps 7 and 8). A topic that was stopped is attached still, so
+// discovery never starts it again.
+func (p *peer) discover(ctx context.Context, cluster *source.Cluster, mirror *metadata.Mirror, listing *source.Metadata) error {
+	include, err := metadata.CompileRegexList(mirror.Config(metadata.MirrorTopicsInclude))
+	if err != nil {
+		return err
+	}
+	exclude, err := metadata.CompileRegexList(mirror.Config(metadata.MirrorTopicsExclude))
+	if err != nil {
+		return err
+	}
+	img := p.m.o.Controller.Image()
+	return errors.Join(
+		p.discoverNew(ctx, cluster, mirror, img, listing, func(name string) bool {
+			return include.MatchString(name) && !exclude.MatchString(name)
+		}),
+		p.stopExcluded(ctx, mirroredTopics(img, p.name), exclude),
+	)
+}
+
+func (p *peer) discoverNew(ctx context.Context, cluster *source.Cluster, mirror *metadata.Mirror, img *metadata.Image, listing *source.Metadata, match func(string) bool) error {
+	var wanted []*source.Topic
+	for _, st := range listing.Topics {
+		if st.Err != nil || st.Internal || !match(st.Name) {
+			continue
+		}
+		if t := img.Topic(st.Name); t != nil && t.Attachment().Mirror == p.name {
+			continue
+		}
+		wanted = append(wanted, st)
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.timeout())
+	defer cancel()
+	topics, err := sourceTopics(ctx, cluster, mirror, wanted)
+	if err != nil || len(topics) == 0 {
+		return err
+	}
+	results, err := p.m.o.Controller.StartMirrorTopics(ctx, controller.StartMirrorTopics{Mirror: p.name, Topics: topics, Validation: -1})
+	if err != nil {
+		return err
+	}
+	noteSkipped(p.log, p.name, results)
+	for _, r := range results {
+		switch {
+		case errors.Is(r.Err, controller.ErrInconsistentTopicID):
+			// Said at every refresh, because the operator has to act (W15).
+			p.log.Error("source topic is not mirrored", "topic", r.Name, "err", r.Err)
+		case r.Err != nil:
+			p.tell("discovery "+r.Name, fmt.Sprintf("source topic %s is not mirrored: %v", r.Name, r.Err)) // O18
+		default:
+			p.log.Info("source topic was discovered", "topic", r.Name)
+		}
+	}
+	return nil
+}
+
+func (p *peer) stopExcluded(ctx context.Context, attached []*metadata.Topic, exclude *regexp.Regexp) error {
+	var names []string
+	for _, t := range attached {
+		if exclude.MatchString(t.Name) {
+			names = append(names, t.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	results, err := p.m.o.Controller.SetMirrorTopics(ctx, controller.SetMirrorTopics{
+		Mirror: p.name, Topics: names, Desired: metadata.DesiredStopped, Validation: -1,
+	})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, r := range results {
+		if r.Err != nil {
+			errs = append(errs, fmt.Errorf("stop excluded topic %s: %w", r.Name, r.Err))
+		} else {
+			p.log.Info("topic matches topics.exclude and is stopped", "topic", r.Name)
+		}
+	}
+	return errors.Join(errs...)
+}
