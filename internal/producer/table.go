@@ -390,3 +390,8 @@ func (t *Table) Producers() []Producer {
 	sort.Slice(list, func(i, j int) bool { return list[i].ProducerID < list[j].ProducerID })
 	return list
 }
+
+// Untouched says that no batch with a producer id ever left anything here.
+func (t *Table) Untouched() bool {
+	return len(t.producers) == 0 && len(t.decided) == 0 && len(t.aborted) == 0
+}

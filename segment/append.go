@@ -1,0 +1,245 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/lockstep-kafka/lockstep/internal/epoch"
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
+	"github.com/lockstep-kafka/lockstep/internal/record"
+)
+
+// tailMax is how many index entries of the active segment stay in memory: 64
+// MiB of log with one entry per 64 KiB, 24 KiB of memory per busy partition.
+const tailMax = 1024
+
+// Append writes whole batches, back to back, with one write call. Their CRCs
+// have been verified, their offsets and epochs are final; gaps between offsets
+// are legal (compaction makes them). Base offsets must not be below the log end.
+//
+// When it returns, readers see the batches, epochs, producer state and index
+// include them. They are not durable yet: see Flush. After an error nothing
+// was appended. The bytes are not kept.
+func (l *Log) Append(batches []byte) (Appended, error) {
+	l.wr.Lock()
+	defer l.wr.Unlock()
+	if err := l.usable(); err != nil {
+		return Appended{}, err
+	}
+	a, err := l.measure(batches)
+	if err != nil {
+		return Appended{}, err
+	}
+	seg := l.active()
+	if base, ok := l.rollAt(seg, a, int64(len(batches))); ok {
+		if seg, err = l.roll(base); err != nil {
+			return Appended{}, err
+		}
+	}
+	if err := l.write(seg, batches); err != nil {
+		return Appended{}, err
+	}
+	invariants.Fault("segment.afterWrite")
+	l.include(seg, batches, a)
+	if len(l.mu.tail) >= tailMax {
+		l.trimTail(seg)
+	}
+	if !l.queued.Swap(true) {
+		l.store.flusher.addDirty(l)
+	}
+	return a, nil
+}
+
+// measure walks the batches and checks that they may stand at the log end.
+func (l *Log) measure(batches []byte) (Appended, error) {
+	if len(batches) == 0 {
+		return Appended{}, fmt.Errorf("append to %s: no batches", l.id)
+	}
+	end := l.mu.end
+	a := Appended{First: -1, MaxTimestamp: noTime, OffsetOfMaxTimestamp: -1}
+	for rest := batches; len(rest) > 0; {
+		b, r, err := record.Next(rest)
+		if err != nil {
+			return Appended{}, fmt.Errorf("append to %s at %d: %w", l.id, end, err)
+		}
+		rest = r
+		if b.BaseOffset() < end {
+			return Appended{}, fmt.Errorf("append to %s: %w: batch at %d, log end is %d", l.id, ErrOffsetOrder, b.BaseOffset(), end)
+		}
+		if a.First < 0 {
+			a.First = b.BaseOffset()
+		}
+		if ts := b.MaxTimestamp(); ts > a.MaxTimestamp {
+			a.MaxTimestamp, a.OffsetOfMaxTimestamp = ts, b.LastOffset()
+		}
+		end = b.NextOffset()
+	}
+	a.End = end
+	return a, nil
+}
+
+// rollAt says whether the active segment is closed before an append, and where
+// the next begins.
+func (l *Log) rollAt(seg *segment, a Appended, n int64) (base int64, ok bool) {
+	c := &l.mu.config
+	switch {
+	case a.End-1-seg.base > math.MaxInt32:
+		// Kafka's index files hold offsets relative to the base in 32 bits; keep
+		// the directory one that Kafka could open.
+		return a.First, a.First != seg.base
+	case seg.size == 0:
+		return 0, false
+	case seg.size+n > c.SegmentBytes:
+		return l.mu.end, true
+	case c.SegmentMs > 0 && seg.times.first != noTime && a.MaxTimestamp-seg.times.first > c.SegmentMs:
+		return l.mu.end, true
+	}
+	return 0, false
+}
+
+// write puts the bytes behind what the segment holds.
+func (l *Log) write(seg *segment, batches []byte) error {
+	seg.dirty.Store(true) // before it is open, so that it is not closed under us
+	h, err := l.store.files.acquire(seg)
+	if err != nil {
+		return fmt.Errorf("append to %s: %w", l.id, err)
+	}
+	defer h.release()
+	invariants.Fault("segment.beforeWrite")
+	if _, err = h.WriteAt(batches, seg.size); err == nil {
+		return nil
+	}
+	err = fmt.Errorf("append to %s at %d: %w", l.id, l.mu.end, err)
+	// A part may have been written. Bytes behind the end are harmless while we
+	// live, but a later, shorter append could leave whole old batches behind it,
+	// and a recovery would take them for ours.
+	f, ok := h.os()
+	if !ok {
+		return l.fail(err)
+	}
+	if errCut := f.Truncate(seg.size); errCut != nil {
+		return l.fail(errors.Join(err, errCut))
+	}
+	return err
+}
+
+// include publishes what was written. No allocation but for what is new:
+// producers, epochs, the growth of the index tail.
+func (l *Log) include(seg *segment, batches []byte, a Appended) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	pos := seg.size
+	for rest := batches; len(rest) > 0; {
+		var b record.Batch
+		b, rest, _ = record.Next(rest)
+		if pos-l.indexed >= scanChunk {
+			l.mu.tail = append(l.mu.tail, entry{offset: b.BaseOffset(), pos: pos, time: seg.times.max})
+			l.indexed = pos
+		}
+		seg.times.add(pos == 0, b.MaxTimestamp(), b.LastOffset())
+		l.mu.epochs.Assign(b.PartitionLeaderEpoch(), b.BaseOffset())
+		l.mu.producers.Apply(b)
+		pos += int64(len(b))
+	}
+	seg.dirty.Store(true) // a flush may have cleared it since write
+	l.mu.size += pos - seg.size
+	seg.size, seg.end = pos, a.End
+	l.mu.end = a.End
+	l.mu.producers.Replicated(l.hw.Load())
+	l.publishLocked()
+}
+
+// trimTail moves the older half of the tail to Pebble.
+func (l *Log) trimTail(seg *segment) {
+	n := len(l.mu.tail) / 2
+	l.store.index.putEntries(l.id, seg.base, l.mu.tail[:n])
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	seg.trimmed = true
+	l.mu.tail = l.mu.tail[:copy(l.mu.tail, l.mu.tail[n:])]
+}
+
+// roll closes the active segment and begins the next one.
+func (l *Log) roll(base int64) (*segment, error) {
+	old := l.active()
+	seg, err := l.createSegment(base)
+	if err != nil {
+		return nil, fmt.Errorf("roll %s at %d: %w", l.id, base, err)
+	}
+	l.close(old, l.mu.tail, base)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old.trimmed = true
+	l.beginLocked(seg)
+	return seg, nil
+}
+
+// beginLocked makes seg the active segment.
+func (l *Log) beginLocked(seg *segment) {
+	l.mu.segments = append(l.mu.segments, seg)
+	l.mu.tail = l.mu.tail[:0]
+	l.mu.names++
+	l.indexed = 0
+}
+
+// createSegment makes an empty segment file. Its name becomes durable with the
+// next flush, before any byte in it counts as durable.
+func (l *Log) createSegment(base int64) (*segment, error) {
+	seg := &segment{log: l, base: base, end: base, times: unknownTimes}
+	return seg, l.createFile(seg)
+}
+
+func (l *Log) createFile(seg *segment) error {
+	invariants.Fault("segment.beforeCreate")
+	f, err := l.store.disk.open(seg.path(), true)
+	if errors.Is(err, fs.ErrExist) {
+		// Left behind by a roll or truncation that failed half-way: no segment of
+		// ours has this base, so nothing in it counts.
+		if err = l.store.disk.Remove(seg.path()); err == nil {
+			f, err = l.store.disk.open(seg.path(), true)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	h, err := l.store.files.adopt(seg, f)
+	if err != nil {
+		return err
+	}
+	h.release()
+	return nil
+}
+
+// close tells the index what opening the log will want to know about a segment
+// that gets no more bytes: its entries, its summary, and the producer state at
+// the offset where the next segment begins.
+func (l *Log) close(seg *segment, tail []entry, next int64) {
+	l.store.index.putEntries(l.id, seg.base, tail)
+	m := summary{size: seg.size, end: seg.end, times: seg.times, epochs: epochsIn(&l.mu.epochs, seg.base, seg.end)}
+	snapshot := l.mu.producers.Encode(nil)
+	l.store.index.write(func(b *pebble.Batch) {
+		_ = b.Set(l.id.key(kindSummary, seg.base), l.stamp(m.encode()), nil)
+		_ = b.Set(l.id.key(kindProducer, next), l.stamp(snapshot), nil)
+	})
+	l.store.flusher.indexGrew.Store(true)
+}
+
+// epochsIn lists the epochs of batches in [from, to). The one that was current
+// at from counts as beginning there, so that the list alone suffices when
+// earlier segments are gone.
+func epochsIn(c *epoch.Cache, from, to int64) []epoch.Entry {
+	var list []epoch.Entry
+	if e, ok := c.At(from); ok && from < to {
+		list = append(list, epoch.Entry{Epoch: e, Start: from})
+	}
+	for _, e := range c.Entries() {
+		if e.Start > from && e.Start < to {
+			list = append(list, e)
+		}
+	}
+	return list
+}

@@ -1,0 +1,332 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
+	"github.com/lockstep-kafka/lockstep/internal/obs"
+)
+
+var (
+	flushSeconds = obs.Histogram("lockstep_log_flush_seconds")
+	flushErrors  = obs.Counter("lockstep_log_flush_errors_total")
+)
+
+// flushers is how many logs are synced at once. A journalling file system
+// commits syncs that overlap together, so a few are cheaper than one after the
+// other; more gain nothing on one disk.
+const flushers = 8
+
+// flusher is the store's one goroutine. It turns all flushes that were asked
+// for while it was busy into one round: each log is synced once, then all
+// callbacks run. On its timer it syncs what nobody asked for, and writes the
+// marks down.
+type flusher struct {
+	store *Store
+	wake  chan struct{} // capacity 1
+	stop  chan struct{}
+	done  chan struct{}
+
+	// indexGrew says that summaries wait in the index' memory. A checkpoint then
+	// flushes it, so that recovery has little to walk.
+	indexGrew atomic.Bool
+
+	mu struct {
+		sync.Mutex
+		requests []flushRequest
+		dirty    []*Log // logs with unsynced bytes
+		marks    []*Log // logs with unwritten marks
+		closed   bool
+	}
+	spare []flushRequest // the other of two buffers; only the goroutine's
+}
+
+type flushRequest struct {
+	log  *Log
+	done func(error)
+}
+
+func newFlusher(s *Store) *flusher {
+	return &flusher{store: s, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+}
+
+// Flush makes everything appended before the call durable, and then calls done
+// on the store's flushing goroutine, together with all others that waited: done
+// must not block. After an error nothing is ever flushed again (ErrFailed).
+func (l *Log) Flush(done func(error)) { l.store.flusher.request(l, done) }
+
+func (f *flusher) request(l *Log, done func(error)) {
+	f.mu.Lock()
+	if f.mu.closed {
+		f.mu.Unlock()
+		done(fmt.Errorf("%w: flush %s", ErrClosed, l.id))
+		return
+	}
+	f.mu.requests = append(f.mu.requests, flushRequest{l, done})
+	f.mu.Unlock()
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (f *flusher) addDirty(l *Log) {
+	f.mu.Lock()
+	f.mu.dirty = append(f.mu.dirty, l)
+	f.mu.Unlock()
+}
+
+func (f *flusher) addMark(l *Log) {
+	f.mu.Lock()
+	f.mu.marks = append(f.mu.marks, l)
+	f.mu.Unlock()
+}
+
+// run is the goroutine; close ends it after a last round.
+func (f *flusher) run() {
+	defer close(f.done)
+	o := &f.store.o
+	tick := o.CheckpointInterval
+	if o.FlushInterval > 0 {
+		tick = min(tick, o.FlushInterval)
+	}
+	timer := o.Clock.NewTimer(tick)
+	defer timer.Stop()
+	checkpoint := o.Clock.Now()
+	for {
+		select {
+		case <-f.wake:
+			f.round()
+		case <-timer.C():
+			if o.FlushInterval > 0 {
+				f.background()
+			}
+			if now := o.Clock.Now(); now.Sub(checkpoint) >= o.CheckpointInterval {
+				f.checkpoint()
+				checkpoint = now
+			}
+			timer.Reset(tick)
+		case <-f.stop:
+			f.round()
+			f.background()
+			f.checkpoint()
+			return
+		}
+	}
+}
+
+func (f *flusher) close() {
+	f.mu.Lock()
+	f.mu.closed = true
+	f.mu.Unlock()
+	close(f.stop)
+	<-f.done
+	f.round() // requests that came between the last round and closed: none are lost
+}
+
+// round answers all waiting requests.
+func (f *flusher) round() {
+	f.mu.Lock()
+	requests := f.mu.requests
+	f.mu.requests = f.spare[:0]
+	f.mu.Unlock()
+	if len(requests) == 0 {
+		f.spare = requests
+		return
+	}
+	if len(requests) == 1 { // one client, one log: the usual case when idle
+		requests[0].done(requests[0].log.sync())
+	} else {
+		f.many(requests)
+	}
+	clear(requests)
+	f.spare = requests
+}
+
+func (f *flusher) many(requests []flushRequest) {
+	results := make(map[*Log]error, len(requests))
+	logs := make([]*Log, 0, len(requests))
+	for _, r := range requests {
+		if _, ok := results[r.log]; !ok {
+			results[r.log] = nil
+			logs = append(logs, r.log)
+		}
+	}
+	errs := syncAll(logs)
+	for i, l := range logs {
+		results[l] = errs[i]
+	}
+	for _, r := range requests {
+		r.done(results[r.log])
+	}
+}
+
+// syncAll syncs logs a few at a time.
+func syncAll(logs []*Log) []error {
+	errs := make([]error, len(logs))
+	if len(logs) == 1 {
+		errs[0] = logs[0].sync()
+		return errs
+	}
+	var g errgroup.Group
+	g.SetLimit(flushers)
+	for i, l := range logs {
+		g.Go(func() error { errs[i] = l.sync(); return nil })
+	}
+	_ = g.Wait()
+	return errs
+}
+
+// background syncs the logs that were appended to since the last time.
+func (f *flusher) background() {
+	f.mu.Lock()
+	logs := f.mu.dirty
+	f.mu.dirty = nil
+	f.mu.Unlock()
+	for _, l := range logs {
+		l.queued.Store(false) // before syncing: what is appended meanwhile queues it again
+	}
+	for _, err := range syncAll(logs) {
+		if err != nil && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrFailed) {
+			f.store.o.Logger.Error("background flush", "err", err)
+		}
+	}
+}
+
+// checkpoint writes down the marks that changed.
+func (f *flusher) checkpoint() {
+	f.mu.Lock()
+	logs := f.mu.marks
+	f.mu.marks = nil
+	f.mu.Unlock()
+	if f.store.failure() != nil {
+		return
+	}
+	for _, l := range logs {
+		l.marked.Store(false)
+		l.mu.RLock()
+		closed := l.mu.closed
+		l.mu.RUnlock()
+		if closed {
+			continue
+		}
+		if err := l.putMark(false, -1); err != nil {
+			f.store.fail(err)
+			return
+		}
+	}
+	if len(logs) > 0 {
+		if err := f.store.marks.sync(); err != nil {
+			f.store.fail(err)
+		}
+	}
+	if f.indexGrew.Swap(false) {
+		f.store.index.flushSoon()
+	}
+}
+
+// sync makes the log durable up to its end as it is now.
+func (l *Log) sync() error {
+	for {
+		if err := l.usable(); err != nil {
+			return err
+		}
+		again, err := l.syncOnce()
+		var open *openError
+		switch {
+		case errors.As(err, &open):
+			return err // out of descriptors, say: nothing was synced, nothing is lost
+		case err != nil:
+			// Not asked twice: after an error the kernel may have dropped the pages and
+			// a second fsync would succeed over the hole (reliability rule 6).
+			flushErrors.Inc()
+			return l.store.fail(fmt.Errorf("sync %s: %w", l.id, err))
+		case !again:
+			return nil
+		}
+	}
+}
+
+// openError is a file that could not be opened to be synced.
+type openError struct{ error }
+
+func (e *openError) Unwrap() error { return e.error }
+
+// syncOnce syncs what is unsynced. again means that a truncation came between
+// and nothing is known.
+func (l *Log) syncOnce() (again bool, err error) {
+	type part struct {
+		seg  *segment
+		size int64
+	}
+	var few [4]part
+	parts := few[:0]
+	l.mu.RLock()
+	cuts, names, end, newDir := l.cuts.Load(), l.mu.names, l.mu.end, l.mu.newDir
+	for i := len(l.mu.segments) - 1; i >= 0; i-- {
+		s := l.mu.segments[i]
+		if s.synced < s.size {
+			parts = append(parts, part{s, s.size})
+		} else if s.size > 0 {
+			break // all before it were synced with it
+		}
+	}
+	l.mu.RUnlock()
+	if len(parts) == 0 && names == 0 && end <= l.durable.Load() {
+		return false, nil
+	}
+	began := l.store.o.Clock.Now()
+	if newDir {
+		if err := l.store.disk.syncDir(l.store.disk.PathDir(l.dir)); err != nil {
+			return false, err
+		}
+	}
+	if names > 0 {
+		if err := l.store.disk.syncDir(l.dir); err != nil {
+			return false, err
+		}
+	}
+	invariants.Fault("segment.beforeSync")
+	for i := len(parts) - 1; i >= 0; i-- { // oldest first
+		h, err := l.store.files.acquire(parts[i].seg)
+		if errors.Is(err, ErrClosed) {
+			continue // deleted meanwhile: nothing of it has to be kept
+		}
+		if err != nil {
+			return false, &openError{err}
+		}
+		err = h.SyncData()
+		h.release()
+		if err != nil {
+			return false, err
+		}
+	}
+	invariants.Fault("segment.afterSync")
+	flushSeconds.Update(l.store.o.Clock.Now().Sub(began).Seconds())
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cuts.Load() != cuts {
+		return !l.mu.closed, nil
+	}
+	for _, p := range parts {
+		p.seg.synced = max(p.seg.synced, p.size)
+		if p.seg.synced == p.seg.size {
+			p.seg.dirty.Store(false)
+		}
+	}
+	l.mu.names -= names
+	if newDir {
+		l.mu.newDir = false
+	}
+	if end > l.durable.Load() {
+		l.durable.Store(end)
+		l.noteMark()
+	}
+	return false, nil
+}

@@ -1,0 +1,329 @@
+package segment
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"runtime"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// index is the one Pebble store of a log directory: offset and time index,
+// segment summaries and producer snapshots of all logs. It is a cache. Every
+// answer is either checked against the file or bounded by what the watermarks
+// call durable, "I do not know" is always allowed, and losing it costs a walk
+// over the files.
+//
+// Hence no write-ahead log: a crash forgets the latest entries, oldest first to
+// last, and recovery finds them again.
+//
+// Pebble calls Logger.Fatalf when it cannot go on, and expects not to return. Our
+// Fatalf ends the goroutine it is called on and marks the index broken. Every
+// call into Pebble therefore runs on a goroutine of its own that may die, and
+// once broken none is made any more: Pebble may have died with its locks held.
+type index struct {
+	db     *pebble.DB
+	disk   disk
+	dir    string
+	marker string // a file that tells the next open to begin anew
+	logger *slog.Logger
+	broken atomic.Bool
+	fresh  bool // nothing was there when it was opened
+}
+
+var errIndexBroken = errors.New("segment: index is broken")
+
+// Keys are the log (16 bytes of topic id, 4 of partition), a kind, then
+// big-endian numbers, so that everything of a log is one range.
+const (
+	kindOffset   = 'i' // base, offset of a batch -> its position
+	kindTime     = 't' // base, time -> position before which nothing is later than it
+	kindSummary  = 'm' // base -> summary of a closed segment
+	kindProducer = 'p' // offset -> producer snapshot of all below it
+)
+
+const logKeySize = 20
+
+func (id LogID) key(kind byte, numbers ...int64) []byte {
+	k := make([]byte, 0, logKeySize+1+8*len(numbers))
+	k = append(k, id.Topic[:]...)
+	k = binary.BigEndian.AppendUint32(k, uint32(id.Partition))
+	k = append(k, kind)
+	for _, n := range numbers {
+		// Timestamps can be negative; flipping the sign keeps the order.
+		k = binary.BigEndian.AppendUint64(k, uint64(n)^(1<<63))
+	}
+	return k
+}
+
+// decodeNumber reads the last number of a key.
+func decodeNumber(key []byte) int64 {
+	return int64(binary.BigEndian.Uint64(key[len(key)-8:]) ^ (1 << 63))
+}
+
+func (id LogID) prefix() []byte { return id.key(0)[:logKeySize] }
+
+// after is the least key behind all that have the prefix.
+func after(prefix []byte) []byte {
+	k := bytes.Clone(prefix)
+	for i := len(k) - 1; i >= 0; i-- {
+		if k[i]++; k[i] != 0 {
+			return k[:i+1]
+		}
+	}
+	return nil
+}
+
+// openIndex opens the store in dir, or makes a new one if there is none, if
+// it cannot be opened, or if the last run found it damaged.
+func openIndex(d disk, dir string, memory int64, logger *slog.Logger) (*index, error) {
+	x := &index{disk: d, dir: dir, marker: dir + ".rebuild", logger: logger}
+	if _, err := d.Stat(x.marker); err == nil {
+		if err := x.wipe(); err != nil {
+			return nil, fmt.Errorf("remove damaged index: %w", err)
+		}
+	}
+	if names, err := d.List(dir); err != nil || len(names) == 0 {
+		x.fresh = true
+	}
+	err := x.open(memory)
+	if err != nil && !x.fresh {
+		logger.Warn("index cannot be opened, it is built anew from the segments", "dir", dir, "err", err)
+		if errWipe := x.wipe(); errWipe != nil {
+			return nil, fmt.Errorf("remove damaged index: %w", errors.Join(errWipe, err))
+		}
+		x.fresh = true
+		x.broken.Store(false)
+		err = x.open(memory)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open index %s: %w", dir, err)
+	}
+	return x, nil
+}
+
+func (x *index) wipe() error {
+	if err := x.disk.RemoveAll(x.dir); err != nil {
+		return err
+	}
+	if err := x.disk.Remove(x.marker); err != nil {
+		if _, still := x.disk.Stat(x.marker); still == nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *index) open(memory int64) error {
+	cache := pebble.NewCache(memory / 2)
+	defer cache.Unref()
+	opts := &pebble.Options{
+		FS:                          x.disk.FS,
+		Cache:                       cache,
+		FormatMajorVersion:          pebble.FormatNewest,
+		DisableWAL:                  true,
+		MemTableSize:                uint64(memory / 4),
+		MemTableStopWritesThreshold: 4,
+		MaxOpenFiles:                256,
+		Logger:                      indexLogger{x},
+		EventListener: &pebble.EventListener{
+			BackgroundError: func(err error) {
+				if pebble.IsCorruptionError(err) {
+					x.breakDown(err)
+					return
+				}
+				x.logger.Error("index: background error", "dir", x.dir, "err", err)
+			},
+			DataCorruption: func(info pebble.DataCorruptionInfo) { x.breakDown(info.Details) },
+		},
+	}
+	return x.do(func() (err error) {
+		x.db, err = pebble.Open(x.dir, opts)
+		return err
+	})
+}
+
+// do runs f on a goroutine that Pebble's Fatalf may end.
+func (x *index) do(f func() error) error {
+	if x.broken.Load() {
+		return errIndexBroken
+	}
+	died := errIndexBroken
+	done := make(chan error, 1)
+	go func() {
+		err := died
+		defer func() { done <- err }() // also when Fatalf ends us
+		err = f()
+	}()
+	err := <-done
+	if err != nil && pebble.IsCorruptionError(err) {
+		x.breakDown(err)
+	}
+	return err
+}
+
+// breakDown takes the index out of use until the next start, which builds a
+// new one. Lookups then walk from the start of a segment.
+func (x *index) breakDown(err error) {
+	if x.broken.Swap(true) {
+		return
+	}
+	x.logger.Error("index is damaged: lookups are slow until the next start, which rebuilds it", "dir", x.dir, "err", err)
+	if f, errMark := x.disk.Create(x.marker, "index"); errMark == nil {
+		_ = errors.Join(f.Sync(), f.Close())
+	}
+}
+
+// indexLogger is what Pebble logs to.
+type indexLogger struct{ x *index }
+
+func (l indexLogger) Infof(format string, args ...any) {
+	if l.x.logger.Enabled(context.Background(), slog.LevelDebug) {
+		l.x.logger.Debug("index: " + fmt.Sprintf(format, args...))
+	}
+}
+
+func (l indexLogger) Errorf(format string, args ...any) {
+	l.x.logger.Error("index: " + fmt.Sprintf(format, args...))
+}
+
+// Fatalf must not return. See the type comment.
+func (l indexLogger) Fatalf(format string, args ...any) {
+	l.x.breakDown(fmt.Errorf(format, args...))
+	runtime.Goexit()
+}
+
+// write applies what fill puts into a batch. Failing is not an error of the
+// caller: the index then knows less.
+func (x *index) write(fill func(b *pebble.Batch)) {
+	err := x.do(func() error {
+		b := x.db.NewBatch()
+		defer b.Close()
+		fill(b)
+		return x.db.Apply(b, pebble.NoSync)
+	})
+	if err != nil && !errors.Is(err, errIndexBroken) {
+		x.logger.Error("index: write failed", "dir", x.dir, "err", err)
+	}
+}
+
+// get returns a copy of the value, or nil.
+func (x *index) get(key []byte) (value []byte) {
+	_ = x.do(func() error {
+		v, closer, err := x.db.Get(key)
+		if err != nil {
+			return err
+		}
+		value = bytes.Clone(v)
+		return closer.Close()
+	})
+	return value
+}
+
+// seekLE returns the last entry with the prefix and a key not above key.
+func (x *index) seekLE(prefix, key []byte) (k, v []byte) {
+	_ = x.do(func() error {
+		it, err := x.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
+		if err != nil {
+			return err
+		}
+		if it.SeekLT(append(bytes.Clone(key), 0)) {
+			k, v = bytes.Clone(it.Key()), bytes.Clone(it.Value())
+		}
+		return it.Close()
+	})
+	return k, v
+}
+
+// each calls fn for every entry with the prefix; key and value are valid during
+// the call.
+func (x *index) each(prefix []byte, fn func(key, value []byte)) {
+	_ = x.do(func() error {
+		it, err := x.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
+		if err != nil {
+			return err
+		}
+		for ok := it.First(); ok; ok = it.Next() {
+			fn(it.Key(), it.Value())
+		}
+		return it.Close()
+	})
+}
+
+// flushSoon begins a flush without waiting for it.
+func (x *index) flushSoon() {
+	_ = x.do(func() error { _, err := x.db.AsyncFlush(); return err })
+}
+
+func (x *index) close() error {
+	if x.broken.Load() {
+		return nil // Pebble may hang; its files are wiped by the next open
+	}
+	return x.do(func() error {
+		err := x.db.Flush() // without a write-ahead log, Close alone would lose the memtable
+		return errors.Join(err, x.db.Close())
+	})
+}
+
+// entry is one line of the sparse index: a batch with base offset begins at
+// pos, and nothing before pos is later than time.
+type entry struct {
+	offset, pos, time int64
+}
+
+// putEntries writes index entries of one segment.
+func (x *index) putEntries(id LogID, base int64, entries []entry) {
+	if len(entries) == 0 {
+		return
+	}
+	x.write(func(b *pebble.Batch) {
+		var v [binary.MaxVarintLen64]byte
+		last := int64(math.MinInt64)
+		for _, e := range entries {
+			pos := v[:binary.PutUvarint(v[:], uint64(e.pos))]
+			_ = b.Set(id.key(kindOffset, base, e.offset), pos, nil)
+			if e.time != last { // one key per time: the greatest position wins, as it is set last
+				last = e.time
+			}
+			_ = b.Set(id.key(kindTime, base, e.time), pos, nil)
+		}
+	})
+}
+
+// position finds where to begin looking for offset in a segment.
+func (x *index) position(id LogID, base, offset int64) int64 {
+	_, v := x.seekLE(id.key(kindOffset, base), id.key(kindOffset, base, offset))
+	return decodePosition(v)
+}
+
+// timePosition finds where to begin looking for the first batch that is not
+// earlier than ts: everything before the position is earlier.
+func (x *index) timePosition(id LogID, base, ts int64) int64 {
+	if ts == math.MinInt64 {
+		return 0
+	}
+	_, v := x.seekLE(id.key(kindTime, base), id.key(kindTime, base, ts-1))
+	return decodePosition(v)
+}
+
+func decodePosition(v []byte) int64 {
+	pos, n := binary.Uvarint(v)
+	if n <= 0 || pos > math.MaxInt64 {
+		return 0
+	}
+	return int64(pos)
+}
+
+// dropSegment forgets the entries and the summary of one segment.
+func (x *index) dropSegment(b *pebble.Batch, id LogID, base int64) {
+	for _, kind := range []byte{kindOffset, kindTime, kindSummary} {
+		k := id.key(kind, base)
+		_ = b.DeleteRange(k, after(k), nil)
+	}
+}

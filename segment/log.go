@@ -1,0 +1,296 @@
+package segment
+
+import (
+	"fmt"
+	"sort"
+	"sync"
+	"sync/atomic"
+
+	"github.com/lockstep-kafka/lockstep/internal/epoch"
+	"github.com/lockstep-kafka/lockstep/internal/producer"
+	"github.com/lockstep-kafka/lockstep/internal/record"
+)
+
+// Log is one partition's batches. Any goroutine may read; those that change it
+// (Append, Truncate, SetStartOffset, Retain, …) are serialised by the log
+// itself, in the order in which they come: who needs an order among appends
+// keeps it outside, as a partition does.
+//
+// A Log has no goroutine of its own.
+type Log struct {
+	store *Store
+	id    LogID
+	dir   string
+
+	// wr serialises everything that changes the log. Disk work is done under it,
+	// so nothing that a reader needs is guarded by it.
+	wr sync.Mutex
+
+	// mu guards what readers see. It is held for looking and for publishing, never
+	// over disk or index access. Lock order: wr, mu; markMu and the locks of
+	// the store's parts (files, flusher, watermarks, index) are leaves.
+	//
+	// Invariant: segments is not empty, ascending, and its last is the active one;
+	// start <= end; end >= the end of the active segment.
+	mu struct {
+		sync.RWMutex
+		segments  []*segment
+		start     int64
+		end       int64
+		size      int64 // sum of the segments' sizes
+		epochs    epoch.Cache
+		producers *producer.Table
+		config    Config
+
+		// tail holds the newest index entries of the active segment, oldest first;
+		// those before it are in Pebble (segment.trimmed).
+		tail []entry
+
+		// generation rises with every truncation, floor is the lowest of them in
+		// the life of the log. Together they tell which entries of the index are of
+		// bytes that are still there. Both are in the marks.
+		generation, floor int64
+
+		// names counts created and removed files since the directory was synced.
+		names  uint64
+		newDir bool // the directory itself is not known to be durable
+		closed bool
+	}
+
+	// Copies of state above for readers in a hurry; written under mu.
+	start, end atomic.Int64
+	// durable is the end of what an fsync has confirmed. Raised by the flusher
+	// under mu, lowered by truncation under mu.
+	durable atomic.Int64
+	hw      atomic.Int64
+
+	// markMu keeps the order between reading the marks and writing them down, so
+	// that a checkpoint cannot undo the lower marks of a truncation.
+	markMu sync.Mutex
+
+	// cuts counts truncations; written under mu. A flush or read that began before
+	// one proves nothing about what came after it.
+	cuts atomic.Uint64
+
+	failed atomic.Pointer[error] // this log takes no more changes
+
+	queued atomic.Bool // in the flusher's list of logs with unsynced bytes
+	marked atomic.Bool // in the flusher's list of logs with unwritten marks
+
+	indexed int64 // position of the last index entry of the active segment; guarded by wr
+
+	lastRetain retainClock // guarded by wr
+
+	hints struct {
+		sync.Mutex
+		ring [8]hint
+		next int
+	}
+
+	ready chan struct{} // closed when OpenLog is done with it
+}
+
+// Appended is what one Append did.
+type Appended struct {
+	First, End           int64 // base offset of the first batch, end of the last
+	MaxTimestamp         int64
+	OffsetOfMaxTimestamp int64 // last offset of the first batch that has it
+}
+
+// ID names the log.
+func (l *Log) ID() LogID { return l.id }
+
+// Dir is the directory with the log's segments.
+func (l *Log) Dir() string { return l.dir }
+
+// SetConfig takes effect with the next append or retention.
+func (l *Log) SetConfig(c Config) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.config = c.withDefaults()
+}
+
+// StartOffset is the first offset that can be read.
+func (l *Log) StartOffset() int64 { return l.start.Load() }
+
+// EndOffset is the next offset to be given.
+func (l *Log) EndOffset() int64 { return l.end.Load() }
+
+// DurableEnd is the end of what an fsync has confirmed.
+func (l *Log) DurableEnd() int64 { return l.durable.Load() }
+
+// HighWatermark is the last one set, or found at opening; at most the log end.
+func (l *Log) HighWatermark() int64 { return l.hw.Load() }
+
+// SetHighWatermark notes the high watermark. It gets into the watermarks file
+// with the next checkpoint.
+func (l *Log) SetHighWatermark(hw int64) {
+	hw = min(hw, l.end.Load())
+	if l.hw.Swap(hw) != hw {
+		l.noteMark()
+	}
+}
+
+// Size is the size of all segments in bytes.
+func (l *Log) Size() int64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.mu.size
+}
+
+// SegmentInfo describes one segment file.
+type SegmentInfo struct {
+	Path      string
+	Base, End int64
+	Size      int64
+}
+
+// Segments lists the segments, oldest first.
+func (l *Log) Segments() []SegmentInfo {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	list := make([]SegmentInfo, len(l.mu.segments))
+	for i, s := range l.mu.segments {
+		list[i] = SegmentInfo{Path: s.path(), Base: s.base, End: s.end, Size: s.size}
+	}
+	return list
+}
+
+// CheckProducer says whether a client may append b; see producer.Table.Check.
+func (l *Log) CheckProducer(b record.Batch) (*producer.Dup, error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.mu.producers.Check(b)
+}
+
+// EpochEnd answers OffsetForLeaderEpoch; see epoch.Cache.End.
+func (l *Log) EpochEnd(e int32) (int32, int64) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.mu.epochs.End(e, l.mu.end)
+}
+
+// LatestEpoch is the newest epoch in the log.
+func (l *Log) LatestEpoch() (int32, bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	e, ok := l.mu.epochs.Latest()
+	if !ok {
+		return epoch.Undefined, false
+	}
+	return e.Epoch, true
+}
+
+// EpochAt is the epoch in which offset was written.
+func (l *Log) EpochAt(offset int64) (int32, bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.mu.epochs.At(offset)
+}
+
+// Epochs lists the epochs and their first offsets, oldest first.
+func (l *Log) Epochs() []epoch.Entry {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.mu.epochs.Entries()
+}
+
+// LastStable is the last stable offset: read-committed consumers see what is
+// below it. It never passes the high watermark, nor the first offset of a
+// transaction that is open or whose marker is not below the high watermark.
+func (l *Log) LastStable(highWatermark int64) int64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	lso := min(highWatermark, l.mu.end)
+	if first, ok := l.mu.producers.FirstUnstable(highWatermark); ok {
+		// A transaction may have begun below the log start.
+		lso = min(lso, max(first, l.mu.start))
+	}
+	return lso
+}
+
+// Aborted lists the aborted transactions with records in [from, to).
+func (l *Log) Aborted(from, to int64) []producer.AbortedTxn {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.mu.producers.AbortedIn(from, to)
+}
+
+// OpenTxns lists the transactions without a marker, oldest first.
+func (l *Log) OpenTxns() []producer.OpenTxn {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.mu.producers.Open()
+}
+
+// Producers lists the producers known to the log.
+func (l *Log) Producers() []producer.Producer {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.mu.producers.Producers()
+}
+
+// usable says whether the log takes changes.
+func (l *Log) usable() error {
+	if err := l.failed.Load(); err != nil {
+		return *err
+	}
+	if err := l.store.failure(); err != nil {
+		return err
+	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.mu.closed {
+		return fmt.Errorf("%w: %s", ErrClosed, l.id)
+	}
+	return nil
+}
+
+// fail takes the log out of use: its files and what we believe of them differ.
+func (l *Log) fail(err error) error {
+	err = fmt.Errorf("%w: log %s: %w", ErrFailed, l.id, err)
+	if l.failed.CompareAndSwap(nil, &err) {
+		l.store.o.Logger.Error("log failed, it takes no more changes", "log", l.id.String(), "err", err)
+	}
+	return *l.failed.Load()
+}
+
+// active is the segment that appends go to; for holders of wr.
+func (l *Log) active() *segment { return l.mu.segments[len(l.mu.segments)-1] }
+
+// find is the index of the last segment that begins at or below offset; 0 if
+// all begin above.
+func findSegment(segments []*segment, offset int64) int {
+	i := sort.Search(len(segments), func(i int) bool { return segments[i].base > offset })
+	return max(i-1, 0)
+}
+
+// noteMark queues the log for the next checkpoint.
+func (l *Log) noteMark() {
+	if !l.marked.Swap(true) {
+		l.store.flusher.addMark(l)
+	}
+}
+
+// putMark writes the marks down as they are now.
+func (l *Log) putMark(sync bool, reset int64) error {
+	l.markMu.Lock()
+	defer l.markMu.Unlock()
+	l.mu.RLock()
+	m := mark{
+		start: l.mu.start, durable: min(l.durable.Load(), l.mu.end), hw: min(l.hw.Load(), l.mu.end),
+		generation: l.mu.generation, floor: l.mu.floor, reset: reset,
+	}
+	closed := l.mu.closed
+	l.mu.RUnlock()
+	if closed {
+		return nil
+	}
+	return l.store.marks.put(sync, change{id: l.id, mark: m})
+}
+
+// publishLocked copies what readers in a hurry look at.
+func (l *Log) publishLocked() {
+	l.start.Store(l.mu.start)
+	l.end.Store(l.mu.end)
+}

@@ -1,0 +1,141 @@
+package segment
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
+)
+
+// SetStartOffset makes start the first offset that can be read, and deletes the
+// segments that lie wholly below it. A start at or below the present one changes
+// nothing; one above the log end is ErrOutOfRange (TruncateFully is the way
+// there).
+func (l *Log) SetStartOffset(start int64) error {
+	l.wr.Lock()
+	defer l.wr.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	_, err := l.advance(start)
+	return err
+}
+
+// advance moves the log start and deletes what is below; for holders of wr.
+func (l *Log) advance(start int64) (deleted int, err error) {
+	switch {
+	case start <= l.mu.start:
+		return 0, nil
+	case start > l.mu.end:
+		return 0, fmt.Errorf("log start of %s: %w: %d is above the log end %d", l.id, ErrOutOfRange, start, l.mu.end)
+	}
+	if seg := l.active(); start == l.mu.end && seg.size > 0 {
+		if _, err := l.roll(start); err != nil { // so that the last bytes can go too
+			return 0, err
+		}
+	}
+	l.mu.Lock()
+	n := 0
+	for n < len(l.mu.segments)-1 && l.mu.segments[n].end <= start {
+		l.mu.size -= l.mu.segments[n].size
+		n++
+	}
+	gone := l.mu.segments[:n:n]
+	l.mu.segments = append([]*segment(nil), l.mu.segments[n:]...)
+	l.mu.start = start
+	l.mu.epochs.TruncateStart(start)
+	l.mu.producers.TruncateStart(start)
+	if n > 0 {
+		l.mu.names++
+	}
+	l.publishLocked()
+	l.mu.Unlock()
+	if n == 0 {
+		l.noteMark()
+		return 0, l.putMark(false, -1) // a kill cannot take it back; a power cut can, until the next checkpoint
+	}
+	if err := l.putMark(true, -1); err != nil { // before the files go: a hole must not look like damage
+		return 0, l.fail(err)
+	}
+	invariants.Fault("segment.startMarked")
+	for _, s := range gone {
+		if err := l.removeSegment(s); err != nil {
+			return 0, l.fail(err)
+		}
+	}
+	l.store.index.write(func(b *pebble.Batch) {
+		_ = b.DeleteRange(l.id.key(kindProducer, 0), l.id.key(kindProducer, l.mu.segments[0].base), nil)
+		for _, kind := range []byte{kindOffset, kindTime, kindSummary} {
+			_ = b.DeleteRange(l.id.key(kind, 0), l.id.key(kind, l.mu.segments[0].base), nil)
+		}
+	})
+	return n, nil
+}
+
+// maxClockJump is how far wall time may move against the monotonic clock
+// between two retentions before time-based deletion sits one out: a wrong clock
+// must not delete a log (reliability rule 10). NTP steps stay far below.
+const maxClockJump = 10 * time.Minute
+
+// retainClock remembers when retention ran last.
+type retainClock struct{ last time.Time }
+
+// jumped says whether wall time moved against monotonic time since the last call.
+func (c *retainClock) jumped(now time.Time) bool {
+	last := c.last
+	c.last = now
+	if last.IsZero() {
+		return false
+	}
+	wall := now.Round(0).Sub(last.Round(0))
+	drift := wall - now.Sub(last) // without a monotonic reading both are equal
+	return drift > maxClockJump || drift < -maxClockJump || wall < -maxClockJump
+}
+
+// Retain deletes the segments that retention.ms and retention.bytes give up,
+// and forgets idle producers. Only segments wholly below the high watermark go.
+// It returns how many went.
+func (l *Log) Retain(now time.Time, highWatermark int64) (deleted int, err error) {
+	l.wr.Lock()
+	defer l.wr.Unlock()
+	if err := l.usable(); err != nil {
+		return 0, err
+	}
+	c := l.mu.config
+	jumped := l.lastRetain.jumped(now)
+	if jumped {
+		l.store.o.Logger.Warn("the clock jumped: deletion by time waits for the next round", "log", l.id.String())
+	}
+	if c.ProducerExpirationMs > 0 && !jumped {
+		l.mu.Lock()
+		l.mu.producers.Expire(now.UnixMilli() - c.ProducerExpirationMs)
+		l.mu.Unlock()
+	}
+	over := int64(-1)
+	if c.RetentionBytes >= 0 {
+		over = l.mu.size - c.RetentionBytes
+	}
+	start := l.mu.start
+	for _, s := range l.mu.segments {
+		expired := c.RetentionMs >= 0 && !jumped && s.size > 0 && s.times.max != noTime && now.UnixMilli()-s.times.max > c.RetentionMs
+		tooMuch := over >= 0 && s.size <= over && s != l.active()
+		if s.end > highWatermark || !expired && !tooMuch && s.size > 0 {
+			break
+		}
+		if s.size == 0 && s == l.active() {
+			break
+		}
+		over -= s.size
+		start = s.end
+	}
+	if start <= l.mu.start {
+		return 0, nil
+	}
+	// The hole behind the last deleted segment is gone too.
+	if i := findSegment(l.mu.segments, start); i+1 < len(l.mu.segments) && l.mu.segments[i].end <= start {
+		start = min(l.mu.segments[i+1].base, highWatermark)
+	}
+	return l.advance(start)
+}

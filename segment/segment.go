@@ -1,0 +1,134 @@
+package segment
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"github.com/lockstep-kafka/lockstep/internal/epoch"
+)
+
+// segment is one file of a log. Its bytes are only ever added to, and once cut
+// they are never written again: after a cut inside a file the log goes on in a
+// new one. So a position in a segment means the same bytes for ever.
+type segment struct {
+	log  *Log
+	base int64 // offset in the file name; nothing in the file is below it
+
+	// Guarded by the log's lock.
+	size    int64 // bytes of whole batches
+	end     int64 // end of the last batch, base if there is none
+	synced  int64 // bytes known to be durable
+	times   times
+	trimmed bool // index entries of this segment are in Pebble, not only in memory
+
+	dirty atomic.Bool // size > synced, or about to be: the file cache must not close it
+
+	// Guarded by the file cache's lock.
+	h       *handle
+	dropped bool // the file is gone, or its name belongs to another
+}
+
+// times is what a segment knows about the timestamps in it.
+type times struct {
+	first     int64 // greatest timestamp of the first batch, noTime without one
+	max       int64 // greatest timestamp of all, noTime without one
+	maxOffset int64 // last offset of the first batch that has it
+}
+
+// noTime is Kafka's NO_TIMESTAMP.
+const noTime = -1
+
+var unknownTimes = times{noTime, noTime, -1}
+
+func (t *times) add(first bool, ts, lastOffset int64) {
+	if first {
+		t.first = ts
+	}
+	if ts > t.max {
+		t.max, t.maxOffset = ts, lastOffset
+	}
+}
+
+func (s *segment) path() string {
+	return s.log.store.disk.PathJoin(s.log.dir, fileName(s.base))
+}
+
+const fileSuffix = ".log"
+
+// fileName is Kafka's: the base offset in 20 digits.
+func fileName(base int64) string { return fmt.Sprintf("%020d%s", base, fileSuffix) }
+
+func parseFileName(name string) (base int64, ok bool) {
+	digits, ok := strings.CutSuffix(name, fileSuffix)
+	if !ok || len(digits) != 20 {
+		return 0, false
+	}
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		if base > (1<<63-1-int64(c-'0'))/10 {
+			return 0, false
+		}
+		base = base*10 + int64(c-'0')
+	}
+	return base, true
+}
+
+// summary is what the index remembers about a closed segment, so that opening
+// a log need not walk it.
+type summary struct {
+	size   int64
+	end    int64
+	times  times
+	epochs []epoch.Entry // epochs of the batches in it; the first may have begun before
+}
+
+// summaryVersion rises with every change; another number means "walk it".
+const summaryVersion = 1
+
+func (m *summary) encode() []byte {
+	b := []byte{summaryVersion}
+	for _, v := range []int64{m.size, m.end, m.times.first, m.times.max, m.times.maxOffset, int64(len(m.epochs))} {
+		b = binary.AppendVarint(b, v)
+	}
+	for _, e := range m.epochs {
+		b = binary.AppendVarint(b, int64(e.Epoch))
+		b = binary.AppendVarint(b, e.Start)
+	}
+	return b
+}
+
+var errSummary = errors.New("segment: unreadable summary")
+
+func decodeSummary(b []byte) (*summary, error) {
+	if len(b) == 0 || b[0] != summaryVersion {
+		return nil, errSummary
+	}
+	b = b[1:]
+	bad := false
+	next := func() int64 {
+		v, n := binary.Varint(b)
+		if n <= 0 {
+			bad, b = true, nil
+			return 0
+		}
+		b = b[n:]
+		return v
+	}
+	m := &summary{size: next(), end: next(), times: times{next(), next(), next()}}
+	n := next()
+	if n < 0 || n > int64(len(b))/2 {
+		return nil, errSummary
+	}
+	for range n {
+		m.epochs = append(m.epochs, epoch.Entry{Epoch: int32(next()), Start: next()})
+	}
+	if bad || len(b) != 0 || m.size < 0 || m.end < 0 {
+		return nil, errSummary
+	}
+	return m, nil
+}

@@ -1,0 +1,30 @@
+package segment
+
+import (
+	"os"
+	"syscall"
+)
+
+// fdatasync keeps the data and the size, and saves the journal write for the
+// modification time that fsync costs.
+func fdatasync(f *os.File) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var errSync error
+	if err := raw.Control(func(fd uintptr) {
+		for {
+			errSync = syscall.Fdatasync(int(fd))
+			if errSync != syscall.EINTR {
+				return
+			}
+		}
+	}); err != nil {
+		return err
+	}
+	if errSync != nil {
+		return &os.PathError{Op: "fdatasync", Path: f.Name(), Err: errSync}
+	}
+	return nil
+}

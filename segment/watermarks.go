@@ -1,0 +1,365 @@
+package segment
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"log/slog"
+	"sync"
+)
+
+// mark is what is known about one log outside of its data (reliability rule 5).
+type mark struct {
+	start   int64 // log start offset
+	durable int64 // end of what an fsync has confirmed
+	hw      int64 // high watermark
+
+	// generation and floor tell which entries of the index are still true; see Log.
+	generation, floor int64
+
+	// reset, if not -1, says that the log is being emptied: recovery removes every
+	// segment and begins an empty log at this offset.
+	reset int64
+}
+
+// watermarks is the store's file of marks: two slots, of which one is in use.
+//
+//	slot  = frame*            the first is a snapshot, the others change it
+//	frame = length u32, CRC-32C u32 of the payload, payload
+//	snapshot payload = 'S', version u16, sequence u64, clean u8, count u32, entry*
+//	change payload   = 'C', entry | 'D', log id
+//	entry            = topic id 16, partition i32, start i64, durable i64, hw i64,
+//	                   generation i64, floor i64, reset i64
+//
+// A slot is a file, watermarks-a or watermarks-b, because its size varies. When
+// the changes outgrow the snapshot, a new snapshot goes into the other slot with
+// the next sequence; the slot with the highest readable snapshot counts. A torn
+// change at the end of a slot is the crash that tore it; everything before it
+// holds. Losing the newest change only makes recovery look at more bytes, since
+// durable never goes back but by a truncation, which waits until its change is
+// synced.
+type watermarks struct {
+	disk   disk
+	dir    string
+	logger *slog.Logger
+
+	// clean says that the last run closed the store, so that everything in it is
+	// durable and the index complete. missing says that there were no marks at
+	// all. Both are of the time of opening.
+	clean, missing bool
+
+	mu struct {
+		sync.Mutex // held over writes: they must not interleave
+		marks      map[LogID]mark
+		seq        uint64
+		slot       int
+		file       dataFile
+		pos        int64
+		compactAt  int64
+		err        error // a failed write or sync: the file is dead
+		buf        []byte
+	}
+}
+
+const (
+	watermarksVersion = 1
+	frameHeader       = 8
+	entrySize         = 16 + 4 + 6*8
+	snapshotHeader    = 1 + 2 + 8 + 1 + 4
+	// maxFrame bounds what a damaged length can make us allocate: a snapshot of
+	// 20 million logs.
+	maxFrame = 1 << 30
+)
+
+var (
+	castagnoli   = crc32.MakeTable(crc32.Castagnoli)
+	slotNames    = [2]string{"watermarks-a", "watermarks-b"}
+	errWatermark = errors.New("unreadable watermarks")
+)
+
+// openWatermarks reads the slots and begins a new one that says "not clean".
+func openWatermarks(d disk, dir string, logger *slog.Logger) (*watermarks, error) {
+	w := &watermarks{disk: d, dir: dir, logger: logger}
+	best := -1
+	var found int
+	for i, name := range slotNames {
+		b, err := readFile(d, d.PathJoin(dir, name))
+		if err != nil {
+			if _, errStat := d.Stat(d.PathJoin(dir, name)); errStat != nil {
+				continue // not there
+			}
+			return nil, fmt.Errorf("read %s: %w", name, err)
+		}
+		found++
+		s, err := decodeSlot(b)
+		if err != nil {
+			logger.Warn("watermark slot is unreadable, the other one is used", "file", d.PathJoin(dir, name), "err", err)
+			continue
+		}
+		if best < 0 || s.seq > w.mu.seq {
+			best, w.mu.seq, w.mu.marks, w.clean = i, s.seq, s.marks, s.clean
+		}
+	}
+	if best < 0 {
+		w.missing, w.mu.marks, best = true, make(map[LogID]mark), 1
+		if found > 0 {
+			logger.Error("no watermark slot is readable: closed segments are taken for durable, open ones are checked to the end", "dir", dir)
+		}
+	}
+	w.mu.slot = best
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.snapshotLocked(false); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *watermarks) get(id LogID) (mark, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m, ok := w.mu.marks[id]
+	return m, ok
+}
+
+// put notes marks; with sync it returns when they are durable.
+func (w *watermarks) put(sync bool, changes ...change) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.err != nil {
+		return w.mu.err
+	}
+	b := w.mu.buf[:0]
+	for _, c := range changes {
+		if c.delete {
+			delete(w.mu.marks, c.id)
+		} else {
+			w.mu.marks[c.id] = c.mark
+		}
+		b = c.append(b)
+	}
+	w.mu.buf = b
+	if w.mu.pos+int64(len(b)) > w.mu.compactAt {
+		return w.snapshotLocked(false)
+	}
+	if _, err := w.mu.file.WriteAt(b, w.mu.pos); err != nil {
+		return w.failLocked("write", err)
+	}
+	w.mu.pos += int64(len(b))
+	if sync {
+		if err := w.mu.file.SyncData(); err != nil {
+			return w.failLocked("sync", err)
+		}
+	}
+	return nil
+}
+
+// sync makes all earlier puts durable.
+func (w *watermarks) sync() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.err != nil {
+		return w.mu.err
+	}
+	if err := w.mu.file.SyncData(); err != nil {
+		return w.failLocked("sync", err)
+	}
+	return nil
+}
+
+func (w *watermarks) failLocked(what string, err error) error {
+	w.mu.err = fmt.Errorf("%w: %s %s: %w", ErrFailed, what, w.disk.PathJoin(w.dir, slotNames[w.mu.slot]), err)
+	return w.mu.err
+}
+
+// snapshotLocked writes everything into the other slot, durably, and goes on there.
+func (w *watermarks) snapshotLocked(clean bool) error {
+	payload := make([]byte, 0, snapshotHeader+entrySize*len(w.mu.marks))
+	payload = append(payload, 'S')
+	payload = binary.BigEndian.AppendUint16(payload, watermarksVersion)
+	payload = binary.BigEndian.AppendUint64(payload, w.mu.seq+1)
+	if clean {
+		payload = append(payload, 1)
+	} else {
+		payload = append(payload, 0)
+	}
+	payload = binary.BigEndian.AppendUint32(payload, uint32(len(w.mu.marks)))
+	for id, m := range w.mu.marks {
+		payload = appendMark(payload, id, m)
+	}
+	b := appendFrame(nil, payload)
+	next := 1 - w.mu.slot
+	path := w.disk.PathJoin(w.dir, slotNames[next])
+	if err := w.writeSlot(path, b); err != nil {
+		return w.failLocked("write new slot "+path, err)
+	}
+	f, err := w.disk.open(path, false)
+	if err != nil {
+		return w.failLocked("open "+path, err)
+	}
+	if w.mu.file != nil {
+		_ = w.mu.file.Close()
+	}
+	w.mu.file, w.mu.slot, w.mu.seq = f, next, w.mu.seq+1
+	w.mu.pos = int64(len(b))
+	w.mu.compactAt = 2*w.mu.pos + 1<<20
+	return nil
+}
+
+// writeSlot makes the slot's new file. The old one of this name is the older
+// of the two and not needed while it is replaced.
+func (w *watermarks) writeSlot(path string, b []byte) error {
+	f, err := w.disk.Create(path, "watermarks")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return w.disk.syncDir(w.dir)
+}
+
+// close writes a last snapshot, clean if the store is.
+func (w *watermarks) close(clean bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var err error
+	if w.mu.err == nil && clean {
+		err = w.snapshotLocked(true)
+	}
+	if w.mu.file != nil {
+		err = errors.Join(err, w.mu.file.Close())
+		w.mu.file = nil
+	}
+	if w.mu.err == nil {
+		w.mu.err = ErrClosed
+	}
+	return err
+}
+
+// change is one entry of put.
+type change struct {
+	id     LogID
+	mark   mark
+	delete bool
+}
+
+func (c change) append(b []byte) []byte {
+	start := len(b)
+	b = append(b, make([]byte, frameHeader)...)
+	if c.delete {
+		b = append(b, 'D')
+		b = append(b, c.id.prefix()...)
+	} else {
+		b = append(b, 'C')
+		b = appendMark(b, c.id, c.mark)
+	}
+	sealFrame(b[start:])
+	return b
+}
+
+func appendMark(b []byte, id LogID, m mark) []byte {
+	b = append(b, id.Topic[:]...)
+	b = binary.BigEndian.AppendUint32(b, uint32(id.Partition))
+	for _, v := range []int64{m.start, m.durable, m.hw, m.generation, m.floor, m.reset} {
+		b = binary.BigEndian.AppendUint64(b, uint64(v))
+	}
+	return b
+}
+
+func readMark(b []byte) (LogID, mark) {
+	id := readLogID(b)
+	n := func(i int) int64 { return int64(binary.BigEndian.Uint64(b[20+8*i:])) }
+	return id, mark{start: n(0), durable: n(1), hw: n(2), generation: n(3), floor: n(4), reset: n(5)}
+}
+
+func readLogID(b []byte) LogID {
+	return LogID{Topic: [16]byte(b), Partition: int32(binary.BigEndian.Uint32(b[16:]))}
+}
+
+func appendFrame(b, payload []byte) []byte {
+	start := len(b)
+	b = append(b, make([]byte, frameHeader)...)
+	b = append(b, payload...)
+	sealFrame(b[start:])
+	return b
+}
+
+func sealFrame(frame []byte) {
+	payload := frame[frameHeader:]
+	binary.BigEndian.PutUint32(frame, uint32(len(payload)))
+	binary.BigEndian.PutUint32(frame[4:], crc32.Checksum(payload, castagnoli))
+}
+
+type slot struct {
+	seq   uint64
+	clean bool
+	marks map[LogID]mark
+}
+
+// decodeSlot reads a snapshot and the changes behind it, up to the first frame
+// that is not whole.
+func decodeSlot(b []byte) (*slot, error) {
+	payload, b, ok := nextFrame(b)
+	if !ok || len(payload) < snapshotHeader || payload[0] != 'S' {
+		return nil, fmt.Errorf("%w: no snapshot", errWatermark)
+	}
+	if v := binary.BigEndian.Uint16(payload[1:]); v != watermarksVersion {
+		return nil, fmt.Errorf("%w: version %d, this program knows %d", errWatermark, v, watermarksVersion)
+	}
+	s := &slot{seq: binary.BigEndian.Uint64(payload[3:]), clean: payload[11] == 1}
+	n := int(binary.BigEndian.Uint32(payload[12:]))
+	entries := payload[snapshotHeader:]
+	if len(entries) != n*entrySize {
+		return nil, fmt.Errorf("%w: %d entries in %d bytes", errWatermark, n, len(entries))
+	}
+	s.marks = make(map[LogID]mark, n)
+	for ; len(entries) > 0; entries = entries[entrySize:] {
+		id, m := readMark(entries)
+		s.marks[id] = m
+	}
+	for {
+		if payload, b, ok = nextFrame(b); !ok {
+			return s, nil
+		}
+		// A change means that the store was in use again.
+		s.clean = false
+		switch {
+		case len(payload) == 1+entrySize && payload[0] == 'C':
+			id, m := readMark(payload[1:])
+			s.marks[id] = m
+		case len(payload) == 1+logKeySize && payload[0] == 'D':
+			delete(s.marks, readLogID(payload[1:]))
+		default:
+			return s, nil
+		}
+	}
+}
+
+func nextFrame(b []byte) (payload, rest []byte, ok bool) {
+	if len(b) < frameHeader {
+		return nil, nil, false
+	}
+	n, sum := binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[4:])
+	b = b[frameHeader:]
+	if n == 0 || int64(n) > int64(len(b)) || crc32.Checksum(b[:n], castagnoli) != sum {
+		return nil, nil, false
+	}
+	return b[:n], b[n:], true
+}
+
+// readFile reads a small file.
+func readFile(d disk, path string) ([]byte, error) {
+	f, err := d.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxFrame))
+	return b, errors.Join(err, f.Close())
+}
