@@ -46,7 +46,7 @@ func (m *machine) onSync(now time.Time, in syncInput, fx *effects) {
 // onAssignmentStored makes the group stable, unless it has begun to rebalance
 // again meanwhile.
 func (m *machine) onAssignmentStored(now time.Time, of pendingAssignment, err error, fx *effects) {
-	if m.state != CompletingRebalance || m.generation != of.generation || m.storing != of.generation {
+	if m.state != CompletingRebalance || m.generation != of.generation {
 		return
 	}
 	m.storing = 0
