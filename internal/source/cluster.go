@@ -143,6 +143,22 @@ func (c *Cluster) dialAny(ctx context.Context) (*wire.Client, error) {
 	return nil, worst
 }
 
+// adminFailed makes the *Error of a franz-go request. Where that library only
+// knows that connections break, one of our own tells which broker refuses us,
+// and why.
+func (c *Cluster) adminFailed(ctx context.Context, op string, err error) error {
+	var dial *wire.DialError
+	if err == nil || errors.As(err, &dial) || ctx.Err() != nil || !isNetwork(err) {
+		return fail("", op, err)
+	}
+	conn, dialErr := c.dialAny(ctx)
+	if dialErr != nil {
+		return dialErr
+	}
+	conn.Close()
+	return fail("", op, err)
+}
+
 // with runs fn on the kept connection to addr. A connection that the source
 // closed meanwhile shows at the first request, which is then tried once more
 // on a new one.

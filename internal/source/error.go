@@ -147,12 +147,14 @@ func explainDial(e *wire.DialError) (Class, string) {
 		}
 		return Unreachable, "cannot connect: " + bare(e.Err)
 	case wire.StageTLS:
-		return TLS, "TLS handshake failed: " + bare(e.Err)
+		return TLS, "TLS handshake failed (is security.protocol right?): " + bare(e.Err)
 	case wire.StageSASL:
-		if isNetwork(e.Err) && codeClass(e.Err) == Other {
+		// Some brokers close the connection instead of answering.
+		hungUp := errors.Is(e.Err, io.EOF) || errors.Is(e.Err, syscall.ECONNRESET)
+		if isNetwork(e.Err) && !hungUp && codeClass(e.Err) == Other {
 			return Unreachable, "connection broke during authentication: " + bare(e.Err)
 		}
-		return Authentication, "authentication failed: " + bare(e.Err)
+		return Authentication, "authentication failed, source refuses our credentials (sasl.*): " + bare(e.Err)
 	case wire.StageAPIVersions:
 		if isNetwork(e.Err) {
 			return Unreachable, "source does not answer as a Kafka broker (is security.protocol right?): " + bare(e.Err)
@@ -255,6 +257,10 @@ func isUnsupportedByClient(err error) bool {
 // bare is the text of the innermost useful error: prefixes that repeat the
 // address or a library's name are left out.
 func bare(err error) string {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno.Error()
+	}
 	var op *net.OpError
 	if errors.As(err, &op) && op.Err != nil {
 		return op.Err.Error()

@@ -2,7 +2,9 @@ package source
 
 import (
 	"context"
+	"errors"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -21,7 +23,7 @@ func (c *Cluster) Groups(ctx context.Context) ([]Group, error) {
 	for _, g := range listed.Sorted() {
 		groups = append(groups, Group{ID: g.Group, State: g.State, Protocol: g.ProtocolType})
 	}
-	return groups, fail("", "list groups", err)
+	return groups, c.adminFailed(ctx, "list groups", err)
 }
 
 // GroupOffset is one committed offset.
@@ -37,8 +39,11 @@ type GroupOffset struct {
 // be read are left out and reported by the error, beside the others.
 func (c *Cluster) GroupOffsets(ctx context.Context, group string) ([]GroupOffset, error) {
 	fetched, err := c.admin.FetchOffsets(ctx, group)
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		return nil, nil // gone since it was listed
+	}
 	if err != nil {
-		return nil, fail("", "offsets of group "+group, err)
+		return nil, c.adminFailed(ctx, "offsets of group "+group, err)
 	}
 	var offsets []GroupOffset
 	for _, o := range fetched.Sorted() {

@@ -55,7 +55,7 @@ func (c *Cluster) Metadata(ctx context.Context, topics []string) (*Metadata, err
 	}
 	resp, err := req.RequestWith(ctx, c.client)
 	if err != nil {
-		return nil, fail("", "metadata", err)
+		return nil, c.adminFailed(ctx, "metadata", err)
 	}
 	m := &Metadata{Brokers: make(map[int32]sdk.BrokerAddr, len(resp.Brokers)), Topics: make(map[string]*Topic, len(resp.Topics))}
 	if resp.ClusterID != nil {
@@ -111,7 +111,7 @@ func (c *Cluster) TopicConfigs(ctx context.Context, topics []string) (map[string
 	out := make(map[string]TopicConfigs, len(topics))
 	described, err := c.admin.DescribeTopicConfigs(ctx, topics...)
 	if err != nil {
-		return nil, fail("", "topic configs", err)
+		return nil, c.adminFailed(ctx, "topic configs", err)
 	}
 	for _, r := range described {
 		t := TopicConfigs{}
