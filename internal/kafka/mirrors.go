@@ -1,4 +1,71 @@
 package kafka
 
-// registerMirrors adds the keys of cluster mirroring.
-func (s *Server) registerMirrors() {}
+import (
+	"errors"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/lockstep-kafka/lockstep/internal/mirror"
+	"github.com/lockstep-kafka/lockstep/internal/wire"
+)
+
+// registerMirrors adds the keys of cluster mirroring (KIP-1279). Keys 100, 101,
+// 105 and 107 are calls of the controller here and are not served.
+func (s *Server) registerMirrors() {
+	if s.o.Mirrors == nil {
+		return // no mirroring in this process: P4 says not to advertise it
+	}
+	s.registerCreateClusterMirror()
+	s.registerStartMirrorTopics()
+	s.registerRemoveTopicsFromMirror()
+	s.registerLastMirroredEpochs()
+	s.registerListClusterMirrors()
+	s.registerDescribeClusterMirrors()
+	s.registerPauseMirrorTopics()
+	s.registerResumeMirrorTopics()
+	s.registerDeleteClusterMirror()
+	s.registerRecoverMirrorTopics()
+}
+
+// mirrorErrorCode is errorCode for errors that only mirroring knows.
+func mirrorErrorCode(err error) (code int16, message string) {
+	if err == nil {
+		return 0, ""
+	}
+	if errors.Is(err, mirror.ErrSourceUnreachable) {
+		return kerr.RequestTimedOut.Code, err.Error()
+	}
+	code, text := errorCode(err)
+	return code, *text
+}
+
+// mirrorResponse is what the responses of mirror commands have in common.
+type mirrorResponse interface {
+	SetStatus(code int16, message string)
+}
+
+// mirrorTopicsResponse is a mirrorResponse with an outcome per topic (P16).
+type mirrorTopicsResponse interface {
+	mirrorResponse
+	SetResults([]wire.MirrorTopicResult)
+}
+
+func setMirrorStatus(resp mirrorResponse, err error) { resp.SetStatus(mirrorErrorCode(err)) }
+
+// setMirrorOutcomes answers a command over topics. An error is of the request as
+// a whole; then no topic is named.
+func setMirrorOutcomes(resp mirrorTopicsResponse, outcomes []mirror.TopicOutcome, err error) {
+	setMirrorStatus(resp, err)
+	if err != nil {
+		return
+	}
+	results := make([]wire.MirrorTopicResult, len(outcomes))
+	for i, o := range outcomes {
+		results[i].Name = o.Name
+		if o.Err != nil {
+			code, text := mirrorErrorCode(o.Err)
+			results[i].ErrorCode, results[i].ErrorMessage = code, &text
+		}
+	}
+	resp.SetResults(results)
+}

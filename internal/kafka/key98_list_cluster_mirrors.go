@@ -1,0 +1,33 @@
+package kafka
+
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/lockstep-kafka/lockstep/internal/wire"
+)
+
+// ListClusterMirrors (v0)
+//
+// Behavior:
+//   - Lists all mirrors by name. The count is of topics that are asked to be
+//     mirrored; the names, sent on request, are of those and the paused ones.
+//     A destination reads them to find mirror loops.
+//
+// Version notes:
+//   - v0: KIP-1279
+func (s *Server) registerListClusterMirrors() { s.register(98, 0, 0, s.listClusterMirrors) }
+
+func (s *Server) listClusterMirrors(_ *request, body kmsg.Request) (kmsg.Response, error) {
+	req := body.(*wire.ListClusterMirrorsRequest)
+	resp := new(wire.ListClusterMirrorsResponse)
+	for _, m := range s.o.Mirrors.List() {
+		out := wire.ListedMirror{
+			MirrorName: m.Name, SourceBootstrap: m.SourceBootstrap, SourceClusterID: m.SourceClusterID, TopicCount: int32(m.TopicCount),
+		}
+		if req.IncludeTopicNames {
+			out.TopicNames = m.Topics
+		}
+		resp.Mirrors = append(resp.Mirrors, out)
+	}
+	return resp, nil
+}

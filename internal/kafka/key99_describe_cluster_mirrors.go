@@ -1,0 +1,69 @@
+package kafka
+
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/lockstep-kafka/lockstep/internal/mirror"
+	"github.com/lockstep-kafka/lockstep/internal/wire"
+)
+
+// DescribeClusterMirrors (v0)
+//
+// Behavior:
+//   - Tells state, offsets and lag of every partition of the named mirrors, or
+//     of all. Offsets are the high watermarks of both sides, -1 while nothing
+//     is known (P9). A mirror that does not exist is an entry with error 137.
+//   - States come from the metadata; offsets from the leaders, which in a
+//     cluster of one is this broker.
+//   - Retry attempt and message stay until the failure is really over, so a
+//     partition that is trying again still shows why.
+//   - The lookup of last mirrored epochs by cluster id serves peers that do not
+//     know key 97 (P13). A partition that is not STOPPED is left out of it: an
+//     absent answer is an error to the asker, -1 would cost it its log.
+//   - There are no ACLs, so authorized operations stay unset.
+//
+// Version notes:
+//   - v0: KIP-1279 as of July 2026
+func (s *Server) registerDescribeClusterMirrors() { s.register(99, 0, 0, s.describeClusterMirrors) }
+
+func (s *Server) describeClusterMirrors(_ *request, body kmsg.Request) (kmsg.Response, error) {
+	req := body.(*wire.DescribeClusterMirrorsRequest)
+	resp := new(wire.DescribeClusterMirrorsResponse)
+	for _, m := range s.o.Mirrors.Describe(req.MirrorNames) {
+		out := wire.DescribedMirror{MirrorName: m.Name, AuthorizedOperations: wire.UnknownAuthorizedOperations}
+		out.ErrorCode, _ = mirrorErrorCode(m.Err)
+		for _, t := range m.Topics {
+			topic := wire.DescribedMirrorTopic{TopicName: t.Name, Partitions: make([]wire.DescribedMirrorPartition, len(t.Partitions))}
+			for i, p := range t.Partitions {
+				topic.Partitions[i] = wire.DescribedMirrorPartition{
+					Partition: p.Index, SourceOffset: p.SourceOffset, DestinationOffset: p.DestinationOffset, Lag: p.Lag,
+					StateValue: p.State.String(), RetryAttempt: p.RetryAttempt,
+				}
+				if p.ErrorMessage != "" {
+					topic.Partitions[i].ErrorMessage = &p.ErrorMessage
+				}
+			}
+			out.Topics = append(out.Topics, topic)
+		}
+		resp.Mirrors = append(resp.Mirrors, out)
+	}
+	if req.ClusterID != nil {
+		resp.LookupResults = s.lookupMirroredEpochs(*req.ClusterID, req.Lookups)
+	}
+	return resp, nil
+}
+
+func (s *Server) lookupMirroredEpochs(requester string, lookups []wire.EpochLookupTopic) []wire.EpochLookupResult {
+	var results []wire.EpochLookupResult
+	for _, t := range lookups {
+		out := wire.EpochLookupResult{TopicID: t.TopicID}
+		for _, p := range t.Partitions {
+			epoch, _, err := s.o.Mirrors.LastMirroredEpoch("", &requester, mirror.EpochQuery{ID: t.TopicID, Partition: p})
+			if err == nil {
+				out.Partitions = append(out.Partitions, wire.EpochLookupPartition{Partition: p, LastMirrorEpoch: epoch})
+			}
+		}
+		results = append(results, out)
+	}
+	return results
+}
