@@ -1,0 +1,182 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/lockstep-kafka/lockstep/internal/clock"
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/internal/partition"
+	"github.com/lockstep-kafka/lockstep/internal/record"
+	"github.com/lockstep-kafka/lockstep/segment"
+)
+
+// broker is a broker's storage and its groups, over one disk.
+type broker struct {
+	t      *testing.T
+	fs     vfs.FS
+	clock  clock.Clock
+	image  *metadata.Image
+	store  *segment.Store
+	parts  *partition.Manager
+	groups *Coordinator
+}
+
+func (b *broker) open() {
+	b.t.Helper()
+	var err error
+	quiet := slog.New(slog.DiscardHandler)
+	if b.store, err = segment.Open(segment.Options{Dir: "data", FS: b.fs, Clock: b.clock, Logger: quiet}); err != nil {
+		b.t.Fatal(err)
+	}
+	b.parts = partition.NewManager(partition.Options{NodeID: 1, Store: b.store, Clock: b.clock, Logger: quiet})
+	ps := NewPartitionStore(b.parts, func() *metadata.Image { return b.image })
+	b.groups, err = New(Options{
+		NodeID: 1, Clock: b.clock, InitialRebalanceDelay: -1,
+		Partitions: ps.Partitions, Append: ps.Append, Load: ps.Load,
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if b.image != nil {
+		b.follow(nil)
+	}
+}
+
+func (b *broker) follow(prev *metadata.Image) {
+	b.parts.Apply(prev, b.image)
+	b.groups.Apply(prev, b.image)
+	for _, s := range b.groups.shards() {
+		waitLoaded(s)
+	}
+}
+
+func (b *broker) close() {
+	b.groups.Close()
+	b.parts.Close()
+	b.store.Close()
+}
+
+// edit changes the image and lets partitions and groups follow, as the
+// controller's watch does.
+func (b *broker) edit(change func(*metadata.Editor)) {
+	prev := b.image
+	base := prev
+	if base == nil {
+		base = metadata.NewImage()
+	}
+	e := base.Edit()
+	change(e)
+	b.image = e.Image(base.Revision + 1)
+	b.follow(prev)
+}
+
+func topicOf(id byte, name string, leader, epoch int32, partitions int) *metadata.Topic {
+	t := &metadata.Topic{ID: metadata.TopicID{id}, Name: name, Configs: map[string]string{}}
+	for i := range partitions {
+		t.Partitions = append(t.Partitions, &metadata.Partition{
+			Index: int32(i), Replicas: []int32{1, 2}, ISR: []int32{leader}, Leader: leader, LeaderEpoch: epoch,
+		})
+	}
+	return t
+}
+
+func (b *broker) offsets(group string) string {
+	b.t.Helper()
+	all, err := b.groups.Committed(context.Background(), group)
+	if err != nil {
+		return err.Error()
+	}
+	s := ""
+	for _, o := range all {
+		s += fmt.Sprintf("%s-%d:%d ", o.Topic, o.Partition, o.Offset)
+	}
+	return s
+}
+
+// Groups live in real partitions: through restarts with many batches, a change
+// of leadership there and back, and the deletion of a topic.
+func TestPartitionStore(t *testing.T) {
+	ctx := context.Background()
+	b := &broker{t: t, fs: vfs.NewMem(), clock: clock.NewManual(epoch0)}
+	b.open()
+	defer func() { b.close() }()
+
+	b.edit(func(e *metadata.Editor) { e.PutTopic(topicOf(2, "orders", 1, 0, 1)) })
+	if _, err := b.groups.Commit(ctx, commit(1)); !errors.Is(err, ErrNotAvailable) {
+		t.Fatalf("without __consumer_offsets: %v", err)
+	}
+	b.edit(func(e *metadata.Editor) { e.PutTopic(topicOf(1, TopicName, 1, 0, 3)) })
+
+	put := func(group, topic string, offset int64) error {
+		r := commit(offset)
+		r.Group, r.Offsets[0].Topic = group, topic
+		errs, err := b.groups.Commit(ctx, r)
+		if err == nil {
+			err = errs[0]
+		}
+		return err
+	}
+	for i := range int64(200) {
+		for _, g := range []string{"a", "b", "c"} {
+			if err := put(g, "orders", i); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := put("a", "invoices", 7); err != nil {
+		t.Fatal(err)
+	}
+	const all, some = "invoices-0:7 orders-0:199 ", "orders-0:199 "
+	if got := b.offsets("a"); got != all {
+		t.Fatal(got)
+	}
+	b.close()
+	b.open()
+	if got := b.offsets("a"); got != all {
+		t.Fatalf("after a restart: %s", got)
+	}
+
+	// Another broker leads: it is asked, and nothing is written here.
+	b.edit(func(e *metadata.Editor) { e.PutTopic(topicOf(1, TopicName, 2, 1, 3)) })
+	if err := put("a", "orders", 1); !errors.Is(err, ErrNotCoordinator) {
+		t.Fatal(err)
+	}
+	b.edit(func(e *metadata.Editor) { e.PutTopic(topicOf(1, TopicName, 1, 2, 3)) })
+	if got := b.offsets("a"); got != all {
+		t.Fatalf("leader again: %s", got)
+	}
+
+	// An older leadership cannot write any more, whatever its shard believes.
+	s := b.groups.shards()[0]
+	refused := make(chan error, 1)
+	ps := NewPartitionStore(b.parts, func() *metadata.Image { return b.image })
+	ps.Append(s.partition, s.epoch-1, offsetBatch(), func(err error) { refused <- err })
+	if err := <-refused; !errors.Is(err, ErrNotCoordinator) {
+		t.Fatal(err)
+	}
+
+	// A deleted topic takes what was committed in it along, for good.
+	b.edit(func(e *metadata.Editor) { e.PutTopic(topicOf(3, "invoices", 1, 0, 1)) })
+	b.edit(func(e *metadata.Editor) { e.DeleteTopic(metadata.TopicID{3}) })
+	for b.offsets("a") == all { // the tombstone is on its way
+	}
+	if got := b.offsets("a"); got != some {
+		t.Fatal(got)
+	}
+	b.close()
+	b.open()
+	if got := b.offsets("a"); got != some {
+		t.Fatalf("after a restart: %s", got)
+	}
+}
+
+func offsetBatch() []byte {
+	e := offsetEntry("g", TopicPartition{"t", 0}, &committed{offset: 1, at: epoch0})
+	return record.Build(record.NoProducer(0), []record.Record{{Key: e.key, Value: e.value}})
+}
