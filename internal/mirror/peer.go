@@ -325,31 +325,26 @@ type lmeAnswer struct {
 
 func (p *peer) lastMirrored(ctx context.Context, keys []sdk.PartitionKey) []lmeAnswer {
 	answers := make([]lmeAnswer, len(keys))
+	var found map[sdk.PartitionKey]source.LastMirrored
+	var supported bool
 	cluster, err := p.source()
 	if err == nil {
-		var found map[sdk.PartitionKey]source.LastMirrored
-		var supported bool
 		ctx, cancel := context.WithTimeout(ctx, p.timeout())
 		defer cancel()
 		found, supported, err = cluster.LastMirroredEpochs(ctx, p.name, p.m.o.ClusterID, keys)
-		for i, key := range keys {
-			answers[i] = lmeAnswer{found: source.LastMirrored{Epoch: -1, Offset: -1}, supported: supported}
-			lme, ok := found[key]
-			switch {
-			case !supported:
-			case ok:
-				answers[i].found = lme
-			case err == nil:
-				// Never taken as -1: that would cut the log to zero (B6).
-				answers[i].err = fmt.Errorf("source did not answer for the last mirrored epoch of %s", key)
-			}
-		}
 	}
-	if err != nil {
-		for i := range answers {
-			if answers[i].found == (source.LastMirrored{Epoch: -1, Offset: -1}) || answers[i].found == (source.LastMirrored{}) {
-				answers[i].err = fmt.Errorf("last mirrored epoch: %w", err)
-			}
+	for i, key := range keys {
+		lme, answered := found[key]
+		switch {
+		case answered:
+			answers[i] = lmeAnswer{found: lme, supported: true}
+		case err == nil && !supported:
+			answers[i] = lmeAnswer{found: source.LastMirrored{Epoch: -1, Offset: -1}}
+		case err == nil:
+			// Never taken as -1: that would cut the log to zero (B6).
+			answers[i].err = fmt.Errorf("source did not answer for the last mirrored epoch of %s", key)
+		default:
+			answers[i].err = fmt.Errorf("last mirrored epoch of %s: %w", key, err)
 		}
 	}
 	return answers
