@@ -108,6 +108,7 @@ func (s *Server) autoCreate(r *request, req *kmsg.MetadataRequest) {
 			s.o.Logger.Warn("cannot create topic on first use", "topic", res.Name, "client", r.clientID(), "err", res.Err)
 		}
 	}
+	s.settle(r.ctx)
 }
 
 func describeTopic(img *metadata.Image, t *metadata.Topic) kmsg.MetadataResponseTopic {

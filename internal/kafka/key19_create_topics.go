@@ -51,6 +51,7 @@ func (s *Server) createTopics(r *request, body kmsg.Request) (kmsg.Response, err
 		for i, res := range s.o.Controller.CreateTopics(r.ctx, create, req.ValidateOnly) {
 			results[at[i]] = res
 		}
+		s.settle(r.ctx)
 	}
 	for i := range results {
 		resp.Topics = append(resp.Topics, createdTopic(&req.Topics[i], &results[i], s.o.TopicDefaults))

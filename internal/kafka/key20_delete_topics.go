@@ -60,6 +60,7 @@ func (s *Server) deleteTopics(r *request, body kmsg.Request) (kmsg.Response, err
 			out := &resp.Topics[at[i]]
 			out.ErrorCode, out.ErrorMessage = errorCode(res.Err)
 		}
+		s.settle(r.ctx)
 	}
 	return resp, nil
 }

@@ -48,6 +48,7 @@ func (s *Server) alterConfigs(r *request, body kmsg.Request) (kmsg.Response, err
 			out := &resp.Resources[at[i]]
 			out.ErrorCode, out.ErrorMessage = errorCode(err)
 		}
+		s.settle(r.ctx)
 	}
 	return resp, nil
 }

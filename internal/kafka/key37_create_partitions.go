@@ -50,6 +50,7 @@ func (s *Server) createPartitions(r *request, body kmsg.Request) (kmsg.Response,
 			out := &resp.Topics[at[i]]
 			out.ErrorCode, out.ErrorMessage = errorCode(res.Err)
 		}
+		s.settle(r.ctx)
 	}
 	return resp, nil
 }

@@ -37,5 +37,6 @@ func (s *Server) incrementalAlterConfigs(r *request, body kmsg.Request) (kmsg.Re
 		out.ErrorCode, out.ErrorMessage = errorCode(err)
 		resp.Resources = append(resp.Resources, out)
 	}
+	s.settle(r.ctx)
 	return resp, nil
 }

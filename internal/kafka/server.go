@@ -226,6 +226,19 @@ func (s *Server) closeListeners() {
 	}
 }
 
+// settle waits until this broker's partitions follow the metadata that a
+// command has just changed, so that a client may use at once what it was told.
+// When that takes long, the answer is still right and the client retries.
+func (s *Server) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	if err := s.o.Controller.WaitWatchers(ctx); err != nil {
+		s.o.Logger.Warn("partitions lag behind the metadata", "err", err)
+	}
+}
+
+const settleTime = 5 * time.Second
+
 // connections is how many are open, for the gauge.
 func (s *Server) connections() int {
 	s.mu.Lock()
