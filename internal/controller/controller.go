@@ -233,6 +233,9 @@ func (c *Controller) run() {
 				continue
 			}
 			if err := c.carryOut(t, batch); err != nil {
+				if c.stopCtx.Err() != nil {
+					continue
+				}
 				c.setLeading(false)
 				c.o.Logger.Warn("controller gives the office up", "term", t.rev, "error", err)
 				t.resign()

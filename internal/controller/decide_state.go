@@ -88,8 +88,10 @@ func enter(s *metadata.MirrorPartition, to metadata.MirrorState) {
 	case metadata.StateMirroring:
 		s.HasLME, s.LME, s.LMO = false, -1, -1
 	case metadata.StateStopping:
-		if from == metadata.StateUnknown {
-			recordLME(s, -1, -1) // 9.14 step 2
+		// Never got as far as PREPARING: what the log holds was not mirrored
+		// (9.14 step 2).
+		if from == metadata.StateUnknown || from == metadata.StateFailed && s.PreviousState == metadata.StateUnknown {
+			recordLME(s, -1, -1)
 		}
 	case metadata.StateFailed:
 		s.PreviousState = from

@@ -48,6 +48,7 @@ func (d *dispatcher) watch(fn func(prev, next *metadata.Image)) (cancel func()) 
 	w := &watcher{fn: fn}
 	d.mu.Lock()
 	d.mu.watchers = append(d.mu.watchers, w)
+	d.mu.shown = -1 // not everything to everybody any more
 	close(d.mu.wake)
 	d.mu.wake = make(chan struct{})
 	d.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -29,11 +30,14 @@ type follower struct {
 	logger *slog.Logger
 	clock  clock.Clock
 
+	// current is the latest image, for the many who only look. It is stored
+	// under mu, before waiters are told.
+	current atomic.Pointer[metadata.Image]
+
 	// mu guards what follows. Nothing blocks under it.
 	mu struct {
 		sync.Mutex
 		builder *builder
-		image   *metadata.Image
 		// revision is how far the store was read. It can be beyond the image's:
 		// election keys move it and change no image.
 		revision int64
@@ -46,24 +50,20 @@ type follower struct {
 
 func newFollower(client *clientv3.Client, c codec, logger *slog.Logger, clk clock.Clock) *follower {
 	f := &follower{client: client, codec: c, logger: logger, clock: clk}
-	f.mu.image = metadata.NewImage()
-	f.mu.builder = newBuilder(f.mu.image)
+	f.current.Store(metadata.NewImage())
+	f.mu.builder = newBuilder(f.image())
 	f.mu.changed = make(chan struct{})
 	return f
 }
 
 // image is the latest image.
-func (f *follower) image() *metadata.Image {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.mu.image
-}
+func (f *follower) image() *metadata.Image { return f.current.Load() }
 
 // latest is the image and a channel that is closed when there is a newer one.
 func (f *follower) latest() (*metadata.Image, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.mu.image, f.mu.changed
+	return f.image(), f.mu.changed
 }
 
 // orphans is what no visible topic owns; see builder.
@@ -77,7 +77,7 @@ func (f *follower) orphans() []Change {
 func (f *follower) wait(ctx context.Context, revision int64) (*metadata.Image, error) {
 	for {
 		f.mu.Lock()
-		img, at, changed := f.mu.image, f.mu.revision, f.mu.changed
+		img, at, changed := f.image(), f.mu.revision, f.mu.changed
 		f.mu.Unlock()
 		if at >= revision {
 			return img, nil
@@ -189,7 +189,7 @@ func (f *follower) applyEvents(events []*clientv3.Event) error {
 		return err
 	}
 	if moved {
-		f.mu.image = f.mu.builder.seal(at)
+		f.current.Store(f.mu.builder.seal(at))
 	}
 	f.advanceLocked(at)
 	return nil
@@ -248,10 +248,11 @@ func (f *follower) read(ctx context.Context) error {
 	defer f.mu.Unlock()
 	if f.mu.revision != 0 {
 		f.mu.rereads++
-		img.ShareWith(f.mu.image)
+		img.ShareWith(f.image())
 	}
 	b.ed = img.Edit()
-	f.mu.builder, f.mu.image = b, img
+	f.mu.builder = b
+	f.current.Store(img)
 	f.advanceLocked(revision)
 	return nil
 }

@@ -1,0 +1,278 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+)
+
+func testCodec(t testing.TB) codec {
+	t.Helper()
+	s, err := openSealer(filepath.Join(t.TempDir(), "cluster.key"), strings.NewReader(strings.Repeat("0123456789abcdef", 4096)), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return codec{s}
+}
+
+func genID() *rapid.Generator[metadata.TopicID] {
+	return rapid.Custom(func(t *rapid.T) (id metadata.TopicID) {
+		copy(id[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id"))
+		return id
+	})
+}
+
+// genChange draws any change with any content that can be stored.
+func genChange() *rapid.Generator[Change] {
+	return rapid.Custom(func(t *rapid.T) Change {
+		id := genID().Draw(t, "id")
+		index := rapid.Int32Min(0).Draw(t, "index")
+		text := rapid.StringMatching(`[a-zA-Z0-9._ -]{0,40}`)
+		configs := rapid.MapOfN(text, text, 1, 3)
+		state := rapid.SampledFrom(metadata.MirrorStates())
+		switch rapid.IntRange(0, 12).Draw(t, "kind") {
+		case 0:
+			return putTopic{id, "t" + text.Draw(t, "name"), rapid.Bool().Draw(t, "internal"), rapid.Int32Min(1).Draw(t, "n"), configs.Draw(t, "configs")}
+		case 1:
+			return deleteTopic{id}
+		case 2:
+			return setAttachment{id, text.Draw(t, "value"), 77}
+		case 3:
+			return deleteAttachment{id}
+		case 4:
+			return putPartition{id, &metadata.Partition{Index: index,
+				Replicas: rapid.SliceOf(rapid.Int32()).Draw(t, "replicas"), ISR: rapid.SliceOf(rapid.Int32()).Draw(t, "isr"),
+				Leader: rapid.Int32().Draw(t, "leader"), LeaderEpoch: rapid.Int32().Draw(t, "epoch"), PartitionEpoch: rapid.Int32().Draw(t, "pe")}}
+		case 5:
+			return deletePartition{id, index}
+		case 6:
+			return putState{id, index, &metadata.MirrorPartition{Mirror: text.Draw(t, "mirror"), State: state.Draw(t, "state"),
+				StateEpoch: rapid.Int32().Draw(t, "se"), LeaderEpoch: rapid.Int32().Draw(t, "le"), HasLME: rapid.Bool().Draw(t, "has"),
+				LME: rapid.Int32().Draw(t, "lme"), LMO: rapid.Int64().Draw(t, "lmo"), ErrorMessage: rapid.String().Draw(t, "error"),
+				RetryAttempt: rapid.Int16().Draw(t, "retry"), PreviousState: state.Draw(t, "previous")}}
+		case 7:
+			return deleteState{id, index}
+		case 8:
+			return putMirror{&metadata.Mirror{Name: "m" + text.Draw(t, "name"), Configs: map[string]string{
+				"bootstrap.servers": text.Draw(t, "servers"), "sasl.jaas.config": rapid.String().Draw(t, "secret")}}}
+		case 9:
+			return deleteMirror{"m" + text.Draw(t, "name")}
+		case 10:
+			return putBroker{&metadata.Broker{ID: index, Epoch: rapid.Int64().Draw(t, "epoch"), Incarnation: id,
+				Rack: text.Draw(t, "rack"), Endpoints: []metadata.Endpoint{{Name: "A", Host: "h", Port: 1, Protocol: "SSL"}}, Fenced: rapid.Bool().Draw(t, "fenced")}}
+		case 11:
+			return setBrokerConfigs{rapid.Int32().Draw(t, "broker"), configs.Draw(t, "configs")}
+		}
+		return setProducerIDs{rapid.Int64Min(0).Draw(t, "pid")}
+	})
+}
+
+// TestCodecRoundTrip holds that what is written is what is read.
+func TestCodecRoundTrip(t *testing.T) {
+	c := testCodec(t)
+	rapid.Check(t, func(t *rapid.T) {
+		want := genChange().Draw(t, "change")
+		w, err := c.encode(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.decode(w.key, w.value, 77)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("wrote %+v, read %+v", want, got)
+		}
+	})
+}
+
+func TestCodecRefuses(t *testing.T) {
+	c := testCodec(t)
+	id := testID(5).String()
+	for _, w := range []write{
+		{"lockstep/format", []byte("2")},
+		{"lockstep/format", nil},
+		{"lockstep/nonsense", []byte("x")},
+		{"lockstep/nonsense/x", []byte("x")},
+		{"other", []byte("x")},
+		{"lockstep/pids", []byte("-1")},
+		{"lockstep/topic/short", []byte(`{"v":1,"name":"a","partitions":1}`)},
+		{"lockstep/topic/" + id, []byte(`{"v":1,"name":"a","partitions":0}`)},
+		{"lockstep/topic/" + id, []byte(`{"v":1,"name":"a","partitions":1,"later":true}`)},
+		{"lockstep/topic/" + id, []byte(`{`)},
+		{"lockstep/part/" + id, []byte{1}},
+		{"lockstep/part/" + id + "/-1", []byte{1}},
+		{"lockstep/part/" + id + "/x", nil},
+		{"lockstep/part/" + id + "/0", []byte{1}},
+		{"lockstep/part/" + id + "/0", []byte{2, 0, 0, 0, 0, 0}}, // a newer version
+		{"lockstep/part/" + id + "/0", []byte{1, 0xff, 0xff, 0xff, 0xff, 0x0f}},
+		{"lockstep/part/" + id + "/0", []byte{1, 0, 0, 0, 0, 0, 0}}, // one byte too many
+		{"lockstep/state/" + id + "/0", []byte{1, 2, 3, 0xff, 0, 0, 0, 0, 0, 0, 0}},
+		{"lockstep/state/" + id + "/0", []byte{1, 0, 9, 0xff, 0, 0, 0, 0, 0, 0, 0}},
+		{"lockstep/broker/x", []byte("{}")},
+		{"lockstep/broker/1", nil},
+	} {
+		if ch, err := c.decode(w.key, w.value, 1); err == nil {
+			t.Errorf("%s = %q was read as %+v", w.key, w.value, ch)
+		} else if !strings.Contains(err.Error(), w.key) {
+			t.Errorf("%s: the error does not name the key: %v", w.key, err)
+		}
+	}
+	for _, key := range []string{"lockstep/chain", "lockstep/election/7"} {
+		if ch, err := c.decode(key, []byte("x"), 1); ch != nil || err != nil {
+			t.Errorf("%s: %v, %v", key, ch, err)
+		}
+	}
+}
+
+// FuzzDecode: whatever stands in the store, decode answers and does not panic, and
+// what it accepts it can write again.
+func FuzzDecode(f *testing.F) {
+	id := testID(5).String()
+	for _, key := range []string{"lockstep/topic/" + id, "lockstep/part/" + id + "/0", "lockstep/state/" + id + "/0", "lockstep/mirror/m", "lockstep/broker/1"} {
+		f.Add(key, []byte{1, 0, 3, 0xff, 2, 4, 6, 8, 0, 1, 'm', 0})
+		f.Add(key, []byte(`{"v":1,"name":"a","partitions":1,"configs":{"sasl.jaas.config":"sealed:1:00:00"}}`))
+	}
+	c := testCodec(f)
+	f.Fuzz(func(t *testing.T, key string, value []byte) {
+		ch, err := c.decode(key, value, 1)
+		if err != nil || ch == nil {
+			return
+		}
+		w, err := c.encode(ch)
+		if err != nil {
+			t.Fatalf("read %+v, but cannot write it: %v", ch, err)
+		}
+		if again, err := c.decode(w.key, present(w.value), 1); value != nil && (err != nil || again == nil) {
+			t.Fatalf("%+v does not survive: %v", ch, err)
+		}
+	})
+}
+
+func TestClipMessage(t *testing.T) {
+	long := strings.Repeat("ä", maxErrorMessage)
+	for _, s := range []string{"", "short", long, "x" + long, "\xff bad"} {
+		got := clipMessage(s)
+		if len(got) > maxErrorMessage || !utf8.ValidString(got) {
+			t.Errorf("%d bytes, valid %v", len(got), utf8.ValidString(got))
+		}
+	}
+	if clipMessage("short") != "short" {
+		t.Error("a short message changed")
+	}
+}
+
+func TestSealer(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "deep", "cluster.key")
+	var logged strings.Builder
+	openKey := func(seed string) *sealer {
+		t.Helper()
+		s, err := openSealer(file, strings.NewReader(strings.Repeat(seed, 200)), slog.New(slog.NewTextHandler(&logged, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	s := openKey("one")
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("%v, %v", info, err)
+	}
+	const canary = "canary-51d2"
+	m := &metadata.Mirror{Name: "m", Configs: map[string]string{"bootstrap.servers": "a:1", "sasl.jaas.config": canary, "ssl.key.password": ""}}
+	stored, err := s.sealMirror(m)
+	if err != nil || strings.Contains(fmt.Sprint(stored), canary) || stored["bootstrap.servers"] != "a:1" {
+		t.Fatalf("stored %v, %v", stored, err)
+	}
+	if got := openKey("two").openMirror("m", stored); !reflect.DeepEqual(got, m) { // the file wins over the seed
+		t.Errorf("opened %v, want %v", got.Configs, m.Configs)
+	}
+
+	// Moved to another mirror or another config, or damaged, a secret does not open.
+	if got := s.openMirror("n", stored); len(got.Unopened) != 2 {
+		t.Errorf("opened under another mirror: %v", got)
+	}
+	damaged := strings.Replace(stored["sasl.jaas.config"], ":1:", ":1:x", 1)
+	if got := s.openMirror("m", map[string]string{"sasl.jaas.config": damaged}); len(got.Unopened) != 1 {
+		t.Errorf("opened in spite of damage: %v", got)
+	}
+
+	// With another key the mirror is there without its secrets, says so, and
+	// writing it again does not lose them.
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	other := openKey("three")
+	locked := other.openMirror("m", stored)
+	if _, ok := locked.Configs["sasl.jaas.config"]; ok || len(locked.Unopened) != 2 || !strings.Contains(logged.String(), file) {
+		t.Fatalf("%v; logged %s", locked, &logged)
+	}
+	if again, err := other.sealMirror(locked); err != nil || !reflect.DeepEqual(again, stored) {
+		t.Errorf("stored again: %v, %v", again, err)
+	}
+	if strings.Contains(logged.String(), canary) {
+		t.Error("the secret was logged")
+	}
+
+	if err := os.Chmod(file, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openSealer(file, strings.NewReader(""), slog.Default()); err == nil || !strings.Contains(err.Error(), "0600") {
+		t.Errorf("a key file that others can read: %v", err)
+	}
+}
+
+func TestPack(t *testing.T) {
+	group := func(n, size int) (g []write) {
+		for range n {
+			g = append(g, write{key: "k", value: make([]byte, size)})
+		}
+		return g
+	}
+	for _, c := range []struct {
+		name   string
+		groups [][]write
+		want   []int // operations per transaction, without the chain's
+	}{
+		{"small ones share", [][]write{group(1, 10), group(2, 10), group(3, 10)}, []int{6}},
+		{"one that does not fit goes to the next", [][]write{group(100, 10), group(100, 10)}, []int{100, 100}},
+		{"one that fits nowhere is split, and shares its last", [][]write{group(300, 10), group(50, 10)}, []int{127, 127, 96}},
+		{"exactly full", [][]write{group(127, 10), group(1, 10)}, []int{127, 1}},
+		{"bytes", [][]write{group(3, 300<<10), group(1, 300<<10)}, []int{3, 1}},
+		{"a group of too many bytes", [][]write{group(6, 300<<10)}, []int{3, 3}},
+		{"nothing", nil, nil},
+	} {
+		var p pack
+		for _, g := range c.groups {
+			p.add(g)
+		}
+		var got []int
+		for _, txn := range p.txns {
+			got = append(got, len(txn))
+			size := 0
+			for _, w := range txn {
+				size += w.size()
+			}
+			if len(txn)+1 > maxTxnOps || size > maxTxnBytes {
+				t.Errorf("%s: a transaction of %d operations and %d bytes", c.name, len(txn), size)
+			}
+		}
+		if !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+	c := testCodec(t)
+	huge := putTopic{testID(1), "a", false, 1, map[string]string{"k": strings.Repeat("x", maxTxnBytes)}}
+	if _, err := c.groups([]Change{huge}); !errors.Is(err, ErrInvalidRequest) {
+		t.Errorf("a value beyond one transaction: %v", err)
+	}
+}
