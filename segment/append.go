@@ -45,7 +45,7 @@ func (l *Log) Append(batches []byte) (Appended, error) {
 	}
 	invariants.Fault("segment.afterWrite")
 	l.include(seg, batches, a)
-	if len(l.mu.tail) >= tailMax {
+	if len(l.mu.tail) >= l.store.o.tail {
 		l.trimTail(seg)
 	}
 	if !l.queued.Swap(true) {
@@ -136,7 +136,7 @@ func (l *Log) include(seg *segment, batches []byte, a Appended) {
 	for rest := batches; len(rest) > 0; {
 		var b record.Batch
 		b, rest, _ = record.Next(rest)
-		if pos-l.indexed >= scanChunk {
+		if pos-l.indexed >= l.store.o.IndexInterval {
 			l.mu.tail = append(l.mu.tail, entry{offset: b.BaseOffset(), pos: pos, time: seg.times.max})
 			l.indexed = pos
 		}

@@ -37,9 +37,16 @@ type Options struct {
 	// and files that a View holds are not closed for it. Default 4096.
 	MaxOpenFiles int
 
+	// IndexInterval is the distance of index entries in bytes. Less makes lookups
+	// shorter and the index larger: at 4 KiB Pebble costs as much as the whole
+	// append path. Default 64 KiB.
+	IndexInterval int64
+
 	// IndexMemory is the memory of the index store in bytes: block cache and
 	// memtables. Default 16 MiB.
 	IndexMemory int64
+
+	tail int // index entries of an active segment kept in memory; default tailMax
 }
 
 // EnsureDefaults fills what is zero.
@@ -59,6 +66,12 @@ func (o *Options) EnsureDefaults() {
 	if o.MaxOpenFiles == 0 {
 		o.MaxOpenFiles = 4096
 	}
+	if o.IndexInterval == 0 {
+		o.IndexInterval = scanChunk
+	}
+	if o.tail == 0 {
+		o.tail = tailMax
+	}
 	if o.IndexMemory == 0 {
 		o.IndexMemory = 16 << 20
 	}
@@ -75,6 +88,9 @@ func (o *Options) Validate() error {
 	}
 	if o.MaxOpenFiles < 8 {
 		errs = append(errs, fmt.Errorf("MaxOpenFiles is %d, must be 8 or more", o.MaxOpenFiles))
+	}
+	if o.IndexInterval < 1 {
+		errs = append(errs, fmt.Errorf("IndexInterval is %d, must be positive", o.IndexInterval))
 	}
 	if o.IndexMemory < 1<<20 {
 		errs = append(errs, fmt.Errorf("IndexMemory is %d, must be 1 MiB or more", o.IndexMemory))

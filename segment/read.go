@@ -167,8 +167,8 @@ func (l *Log) locate(offset, end int64) (p place, limit int64, err error) {
 		return p, end, nil
 	}
 	i := findSegment(l.mu.segments, offset)
-	for i < len(l.mu.segments) && l.mu.segments[i].end <= offset {
-		i++ // in the hole behind a segment
+	for i < len(l.mu.segments) && (l.mu.segments[i].end <= offset || l.mu.segments[i].size == 0) {
+		i++ // offset is in the hole behind a segment, or before an empty one
 	}
 	if i == len(l.mu.segments) || l.mu.segments[i].base >= end {
 		return p, end, nil

@@ -253,7 +253,7 @@ func (r *recovery) walkSegment(s *segment, size int64) (walked, error) {
 	// Producer entries are gathered batch by batch in log order (L15). Batches that
 	// turn out to be behind the cut are never given to Apply, since the walk stops
 	// at the first bad one.
-	return walk(f, s.base, size, walkOptions{verifyFrom: r.mark.durable, each: func(b record.Batch) { r.producers.Apply(b) }})
+	return walk(f, s.base, size, walkOptions{interval: r.l.store.o.IndexInterval, verifyFrom: r.mark.durable, each: func(b record.Batch) { r.producers.Apply(b) }})
 }
 
 // index notes what a walk found, in place of whatever was there.
@@ -262,7 +262,7 @@ func (r *recovery) index(s *segment, w walked, last bool) {
 	x.write(func(b *pebble.Batch) { x.dropSegment(b, r.l.id, s.base) })
 	if last {
 		r.tail = w.entries
-		if n := len(w.entries) - tailMax/2; n > 0 {
+		if n := len(w.entries) - r.l.store.o.tail/2; n > 0 {
 			x.putEntries(r.l.id, s.base, w.entries[:n])
 			r.tail, s.trimmed = w.entries[n:], true
 		}
@@ -301,7 +301,10 @@ func (r *recovery) apply() error {
 		}
 		r.segments, r.tail = append(r.segments, seg), nil
 	}
-	start := max(r.mark.start, r.segments[0].base)
+	start := r.mark.start
+	if !r.known {
+		start = r.segments[0].base
+	}
 	l.mu.Lock()
 	l.mu.segments = r.segments
 	for _, s := range r.segments {

@@ -85,8 +85,8 @@ func (l *Log) searchTime(p place, from, start, ts int64) (offset, timestamp int6
 		case err != nil:
 			return -1, -1, epoch.Undefined, false, l.damage(p.seg, pos, p.seg.base, err)
 		}
-		if b.MaxTimestamp() < ts || b.NextOffset() <= start {
-			continue
+		if b.MaxTimestamp() < ts || b.NextOffset() <= start || b.NumRecords() == 0 {
+			continue // an empty batch stays behind when compaction took its records
 		}
 		e := b.PartitionLeaderEpoch()
 		whole, _, err := s.body(nil, pos, size)
@@ -128,23 +128,79 @@ func firstInBatch(b record.Batch, start, ts int64) (offset, timestamp int64, ok 
 // MaxTimestamp is the record with the greatest timestamp, the first of several
 // (KIP-734). ok is false if no record has one.
 func (l *Log) MaxTimestamp() (offset, ts int64, leaderEpoch int32, ok bool) {
-	l.mu.RLock()
-	var newest *segment
-	for _, s := range l.mu.segments {
-		if s.end > l.mu.start && s.times.max != noTime && (newest == nil || s.times.max > newest.times.max) {
-			newest = s
+	for try := 0; ; try++ {
+		cuts := l.cuts.Load()
+		newest := l.newestTime()
+		if newest == noTime {
+			return -1, noTime, epoch.Undefined, false
 		}
-	}
-	if newest == nil {
-		l.mu.RUnlock()
+		o, at, e, found, err := l.OffsetForTime(newest)
+		if found && err == nil {
+			return o, at, e, true
+		}
+		if try < 4 && (err == nil || l.overtaken(err, cuts)) {
+			continue // cut or deleted between the two looks
+		}
 		return -1, noTime, epoch.Undefined, false
 	}
-	t := newest.times
-	l.mu.RUnlock()
-	if o, at, e, found, err := l.OffsetForTime(t.max); err == nil && found {
-		return o, at, e, true
+}
+
+// newestTime is the greatest timestamp at or above the log start.
+func (l *Log) newestTime() int64 {
+	l.mu.RLock()
+	newest, upTo, start := int64(noTime), int64(noTime), l.mu.start
+	var p place // the segment in which the log starts
+	for _, s := range l.mu.segments {
+		switch {
+		case s.end <= start || s.size == 0:
+		case s.base < start:
+			p, upTo = place{seg: s, size: s.size}, s.times.max
+		default:
+			newest = max(newest, s.times.max)
+		}
 	}
-	// The file cannot be read: the batch is what memory knows.
-	e, _ := l.EpochAt(t.maxOffset)
-	return t.maxOffset, t.max, e, true
+	l.mu.RUnlock()
+	if p.seg == nil || upTo <= newest {
+		return newest
+	}
+	// What the segment knows includes batches below the log start: look.
+	h, err := l.store.files.acquire(p.seg)
+	if err != nil {
+		return newest
+	}
+	defer h.release()
+	s := newScanner(h, 0, p.size)
+	defer s.close()
+	for {
+		b, pos, size, err := s.next()
+		switch {
+		case err != nil:
+			return newest
+		case b.NextOffset() <= start || b.MaxTimestamp() <= newest:
+		case b.BaseOffset() >= start:
+			newest = b.MaxTimestamp()
+		default:
+			if whole, _, err := s.body(nil, pos, size); err == nil {
+				newest = max(newest, newestInBatch(whole, start))
+			}
+		}
+	}
+}
+
+// newestInBatch is the greatest timestamp of the batch's records from start on.
+func newestInBatch(b record.Batch, start int64) int64 {
+	if b.TimestampType() == record.LogAppendTime {
+		return b.MaxTimestamp()
+	}
+	newest := int64(noTime)
+	err := eachRecord(b, func(r record.Record) error {
+		if b.BaseOffset()+int64(r.OffsetDelta) >= start {
+			newest = max(newest, b.BaseTimestamp()+r.TimestampDelta)
+		}
+		return nil
+	})
+	if err != nil {
+		return b.MaxTimestamp() // records that cannot be seen, see firstInBatch
+	}
+	return newest
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -78,7 +79,7 @@ func (l *Log) planCut(end int64) (cutPlan, error) {
 		return c, err
 	}
 	defer h.release()
-	c.walked, err = walk(h, seg.base, seg.size, walkOptions{end: end, noCRC: true})
+	c.walked, err = walk(h, seg.base, seg.size, walkOptions{interval: l.store.o.IndexInterval, end: end, noCRC: true})
 	if err != nil {
 		return c, l.damage(seg, c.walked.size, c.walked.end, err)
 	}
@@ -100,10 +101,7 @@ func (l *Log) cut(c cutPlan) error {
 	if replaced {
 		kept = kept[:c.keep-1]
 	}
-	gone := l.mu.segments[len(kept):]
-	if !replaced {
-		gone = gone[1:]
-	}
+	gone := l.mu.segments[len(kept):] // begins with c.seg if that is replaced
 
 	l.mu.Lock()
 	l.countCutLocked(c.end)
@@ -331,7 +329,7 @@ func (l *Log) producersAt(end int64) (*producer.Table, error) {
 		if err != nil {
 			return nil, err
 		}
-		w, err := walk(h, s.base, s.size, walkOptions{end: end, noCRC: true, each: t.Apply})
+		w, err := walk(h, s.base, s.size, walkOptions{interval: math.MaxInt64, end: end, noCRC: true, each: t.Apply})
 		h.release()
 		if err != nil {
 			return nil, l.damage(s, w.size, w.end, err)
@@ -362,6 +360,7 @@ type walked struct {
 
 type walkOptions struct {
 	end        int64              // stop in front of the first batch that reaches above it; 0 = none
+	interval   int64              // distance of the index entries to make
 	noCRC      bool               // look at headers only
 	verifyFrom int64              // check the CRC of batches that end above this
 	each       func(record.Batch) // called with whole control batches, and headers of others
@@ -403,7 +402,7 @@ func walk(f io.ReaderAt, base, size int64, o walkOptions) (w walked, err error) 
 				}
 			}
 		}
-		if pos-indexed >= scanChunk {
+		if pos-indexed >= o.interval {
 			w.entries = append(w.entries, entry{offset: b.BaseOffset(), pos: pos, time: w.times.max})
 			indexed = pos
 		}
