@@ -1,5 +1,5 @@
 // Package sdk is all that a plugin author imports, and it imports nothing of
-// Lockstep itself.
+// Lockstep itself but the messages in plugins/proto, which import nothing.
 //
 // It names two seams of a mirror:
 //
@@ -9,6 +9,10 @@
 //   - the policies ([TruncationPolicy], [UncleanElectionPolicy]): what to do in
 //     the few moments in which a mirror may lose records. The built-in ones
 //     give exactly the documented behaviour.
+//
+// A plugin process is a main that fills a [Plugin] and calls [Serve]. It can
+// offer the policies and, as a [DialFunc], the way to a broker; a Session of its
+// own it cannot offer, because record bytes do not pass through messages.
 //
 // What flows: the pipeline asks a session for bytes from the end of its log and
 // gets whole record batches in the format that Kafka writes to disk (magic 2).
