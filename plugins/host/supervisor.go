@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/go-plugin"
 	"github.com/hashicorp/go-plugin/runner"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/lockstep-kafka/lockstep/internal/obs"
@@ -124,10 +125,9 @@ func (s *supervisor) supervise(first chan<- error) {
 	}
 }
 
-// watch shows a running process to callers until it ends or hangs, and stops
-// it. A nil error means that the host closes.
+// watch waits until a running process ends or hangs, takes it from the callers
+// and stops it. A nil error means that the host closes.
 func (s *supervisor) watch(r *run) (err error) {
-	s.set(r)
 	select {
 	case <-s.stop:
 	case <-r.process.exited:
@@ -135,7 +135,9 @@ func (s *supervisor) watch(r *run) (err error) {
 	case <-r.hung:
 		err = fmt.Errorf("process was stopped: it left %d questions in a row without an answer", lateLimit)
 	}
-	s.set(nil)
+	s.mu.Lock()
+	s.mu.run, s.mu.status.PID = nil, 0
+	s.mu.Unlock()
 	s.end(r)
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, r.process.exit())
@@ -145,7 +147,7 @@ func (s *supervisor) watch(r *run) (err error) {
 	return nil
 }
 
-// start starts a process and learns what it offers.
+// start starts a process, learns what it offers and shows it to callers.
 func (s *supervisor) start() (*run, error) {
 	r, err := s.launch()
 	if err != nil {
@@ -169,8 +171,9 @@ func (s *supervisor) start() (*run, error) {
 		}
 	}
 	s.mu.Lock()
+	s.mu.run = r
 	st := &s.mu.status
-	st.Offers, st.Kinds, st.Protocol = oneLine(about.Name+" "+about.Version), kinds, r.client.NegotiatedVersion()
+	st.PID, st.Offers, st.Kinds, st.Protocol = r.process.pid(), oneLine(about.Name+" "+about.Version), kinds, r.client.NegotiatedVersion()
 	st.Breaker = false
 	st.Starts++
 	s.mu.Unlock()
@@ -252,16 +255,6 @@ func (s *supervisor) end(r *run) {
 	os.RemoveAll(r.dir)
 }
 
-func (s *supervisor) set(r *run) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.run = r
-	s.mu.status.PID = 0
-	if r != nil {
-		s.mu.status.PID = r.process.pid()
-	}
-}
-
 func (s *supervisor) note(end error, breaker bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -296,10 +289,13 @@ func (s *supervisor) ask(ctx context.Context, question func(context.Context, *gr
 	asked, cancel := context.WithTimeoutCause(ctx, s.o.DecisionTimeout, fmt.Errorf("no answer within %v", s.o.DecisionTimeout))
 	defer cancel()
 	err := question(asked, r.conn)
+	if status.Code(err) == codes.DeadlineExceeded {
+		<-asked.Done() // gRPC's timer may be a moment ahead of the context's
+	}
 	switch {
-	case asked.Err() == nil:
+	case err == nil || asked.Err() == nil:
 		r.late.Store(0)
-	case err != nil && ctx.Err() == nil:
+	case ctx.Err() == nil:
 		if r.late.Add(1) == lateLimit {
 			select {
 			case r.hung <- struct{}{}:
