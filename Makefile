@@ -5,12 +5,9 @@ GO       ?= go
 FUZZTIME ?= 10s
 BENCH_MB ?= 1024
 
-# The binary is static: no C compiler is needed to build or test it.
-export CGO_ENABLED ?= 0
-
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
 
-.PHONY: help deps deps-go deps-system deps-kafka build run demo test lint interop bench race fuzz clean
+.PHONY: help release deps deps-go deps-system deps-kafka build run demo test lint interop bench race fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,12 +27,15 @@ build: bin/lockstep $(SCRIPTS) ## build bin/lockstep and the kafka-mirrors scrip
 
 .PHONY: bin/lockstep # go build knows best whether anything changed
 bin/lockstep:
-	$(GO) build -trimpath -o $@ ./cmd/lockstep
+	$(GO) build -o $@ ./cmd/lockstep
 
 $(SCRIPTS): Makefile
 	@mkdir -p bin
 	@printf '%s\n' '#!/bin/sh' 'exec "$$(dirname "$$(readlink -f "$$0")")/lockstep" mirrors "$$@"' > $@
 	@chmod +x $@
+
+release: ## a static binary without paths of this machine, in bin/lockstep
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/lockstep ./cmd/lockstep
 
 run: build ## start a server on 127.0.0.1:9092, data in ./lockstep-data
 	bin/lockstep server
