@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"sort"
 	"strconv"
@@ -166,6 +167,10 @@ func (c *Config) Entries() []Entry {
 	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
 	return out
 }
+
+// Values is the effective configuration as DescribeConfigs shows it. No key of
+// the server is a secret; one that becomes so must be left out here.
+func (c *Config) Values() map[string]string { return maps.Clone(c.values) }
 
 // Print writes the effective configuration with the origin of each value.
 func (c *Config) Print(w io.Writer) {

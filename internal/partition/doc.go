@@ -13,7 +13,7 @@
 // serialised by one lock (appendMu); readers take a short read lock on the
 // published state. The acknowledgement of a write that must be on disk first
 // comes on the flusher goroutine of the segment store. The Manager owns one
-// goroutine for background flushing of mirrored logs and for retention.
+// goroutine for retention.
 //
 // A partition whose log cannot be opened, or whose disk failed, is offline: it
 // answers ErrStorage with the cause and its neighbours go on.

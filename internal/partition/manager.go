@@ -24,10 +24,11 @@ type Options struct {
 	Clock  clock.Clock
 	Logger *slog.Logger
 
-	// MirrorFlush is how often mirrored logs are flushed in the background
-	// (mirror.flush.ms). More often costs throughput, less often means that
-	// more is fetched again after a power cut; the source has it. Default 1 s.
-	MirrorFlush time.Duration
+	// TopicDefaults are the broker's own defaults for topic configs (from
+	// log.segment.bytes, durability and so on); they stand between a topic's
+	// overrides and Kafka's defaults.
+	TopicDefaults map[string]string
+
 	// RetentionCheck is how often old segments are looked for
 	// (log.retention.check.interval.ms). Default 5 min.
 	RetentionCheck time.Duration
@@ -40,9 +41,6 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
-	}
-	if o.MirrorFlush <= 0 {
-		o.MirrorFlush = time.Second
 	}
 	if o.RetentionCheck <= 0 {
 		o.RetentionCheck = 5 * time.Minute
@@ -59,12 +57,6 @@ type Manager struct {
 		byName map[string]metadata.TopicID
 	}
 
-	// dirty are the mirrored logs with bytes that no flush was asked for yet.
-	dirty struct {
-		sync.Mutex
-		set map[*Partition]struct{}
-	}
-
 	quit chan struct{}
 	done sync.WaitGroup
 }
@@ -75,7 +67,6 @@ func NewManager(o Options) *Manager {
 	m := &Manager{o: o, quit: make(chan struct{})}
 	m.mu.byID = make(map[metadata.TopicID][]*Partition)
 	m.mu.byName = make(map[string]metadata.TopicID)
-	m.dirty.set = make(map[*Partition]struct{})
 	m.done.Add(1)
 	go m.background()
 	return m
@@ -107,7 +98,8 @@ func (m *Manager) applyTopic(t *metadata.Topic) {
 	m.mu.RLock()
 	parts := m.mu.byID[t.ID]
 	m.mu.RUnlock()
-	config := segmentConfig(t)
+	get := m.configOf(t)
+	config := segmentConfig(get)
 	grown := slices.Clone(parts)
 	for len(grown) < len(t.Partitions) {
 		grown = append(grown, nil)
@@ -123,12 +115,12 @@ func (m *Manager) applyTopic(t *metadata.Topic) {
 			if err != nil {
 				m.o.Logger.Error("log cannot be opened, partition is offline", "topic", t.Name, "partition", mp.Index, "err", err)
 			}
-			p = newPartition(key, m.o.NodeID, m.o.Clock, log, err, m.markDirty)
+			p = newPartition(key, m.o.NodeID, m.o.Clock, log, err)
 			grown[mp.Index] = p
 		} else if p.log != nil {
 			p.log.SetConfig(config)
 		}
-		p.update(t, mp)
+		p.update(t, mp, settingsOf(get))
 	}
 	m.mu.Lock()
 	m.mu.byID[t.ID] = grown
@@ -211,41 +203,20 @@ func (m *Manager) Close() {
 	}
 }
 
-func (m *Manager) markDirty(p *Partition) {
-	m.dirty.Lock()
-	m.dirty.set[p] = struct{}{}
-	m.dirty.Unlock()
-}
-
-// background flushes mirrored logs and applies retention: one goroutine for
-// all partitions, so that an idle one costs nothing.
+// background applies retention: one goroutine for all partitions, so that an
+// idle one costs nothing.
 func (m *Manager) background() {
 	defer m.done.Done()
-	flush := m.o.Clock.NewTimer(m.o.MirrorFlush)
 	retain := m.o.Clock.NewTimer(m.o.RetentionCheck)
-	defer flush.Stop()
 	defer retain.Stop()
 	for {
 		select {
 		case <-m.quit:
 			return
-		case <-flush.C():
-			m.flushDirty()
-			flush.Reset(m.o.MirrorFlush)
 		case <-retain.C():
 			m.retainAll()
 			retain.Reset(m.o.RetentionCheck)
 		}
-	}
-}
-
-func (m *Manager) flushDirty() {
-	m.dirty.Lock()
-	set := m.dirty.set
-	m.dirty.set = make(map[*Partition]struct{})
-	m.dirty.Unlock()
-	for p := range set {
-		p.log.Flush(p.flushed)
 	}
 }
 
@@ -269,11 +240,24 @@ func (m *Manager) retainAll() {
 	}
 }
 
+// configOf resolves a topic config: the topic's override, else the broker's
+// default, else Kafka's.
+func (m *Manager) configOf(t *metadata.Topic) func(string) string {
+	return func(name string) string {
+		if _, own := t.Configs[name]; !own {
+			if v, ok := m.o.TopicDefaults[name]; ok {
+				return v
+			}
+		}
+		return t.Config(name)
+	}
+}
+
 // segmentConfig turns topic configs into what the log needs. Retention is off
 // where the cleanup policy has no "delete" in it.
-func segmentConfig(t *metadata.Topic) segment.Config {
+func segmentConfig(get func(string) string) segment.Config {
 	n := func(name string) int64 {
-		v, err := strconv.ParseInt(t.Config(name), 10, 64)
+		v, err := strconv.ParseInt(get(name), 10, 64)
 		if err != nil {
 			return -1
 		}
@@ -286,7 +270,7 @@ func segmentConfig(t *metadata.Topic) segment.Config {
 		RetentionBytes: n("retention.bytes"),
 	}
 	deletes := false
-	for policy := range strings.SplitSeq(t.Config("cleanup.policy"), ",") {
+	for policy := range strings.SplitSeq(get("cleanup.policy"), ",") {
 		deletes = deletes || strings.TrimSpace(policy) == "delete"
 	}
 	if !deletes {

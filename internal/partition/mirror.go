@@ -24,7 +24,6 @@ func (p *Partition) MirrorAppend(leaderEpoch int32, batches []byte) (end int64, 
 	finished := p.advanceLocked()
 	p.appendMu.Unlock()
 	p.finish(finished, nil)
-	p.dirty(p)
 	p.wake()
 	return a.End, nil
 }

@@ -19,7 +19,6 @@ type Partition struct {
 	nodeID int32
 	clock  clock.Clock
 	log    *segment.Log // nil while offline from the start
-	dirty  func(*Partition)
 
 	// appendMu serialises everything that changes the log or the role: appends,
 	// truncations, leader epochs. It is held across the write to the page cache
@@ -76,8 +75,8 @@ type Info struct {
 	Offline       error
 }
 
-func newPartition(key sdk.PartitionKey, nodeID int32, c clock.Clock, log *segment.Log, openErr error, dirty func(*Partition)) *Partition {
-	p := &Partition{key: key, nodeID: nodeID, clock: c, log: log, dirty: dirty}
+func newPartition(key sdk.PartitionKey, nodeID int32, c clock.Clock, log *segment.Log, openErr error) *Partition {
+	p := &Partition{key: key, nodeID: nodeID, clock: c, log: log}
 	v := &view{leaderID: -1, leaderEpoch: -1, offline: openErr}
 	if log != nil {
 		v.highWatermark = min(log.HighWatermark(), log.EndOffset())
@@ -124,14 +123,14 @@ func (p *Partition) LogEnd() (end int64, lastEpoch int32) {
 }
 
 // update applies the metadata image's idea of this partition.
-func (p *Partition) update(t *metadata.Topic, mp *metadata.Partition) {
+func (p *Partition) update(t *metadata.Topic, mp *metadata.Partition, settings topicSettings) {
 	p.appendMu.Lock()
 	old := p.view.Load()
 	next := *old
 	next.leaderID, next.leaderEpoch = mp.Leader, mp.LeaderEpoch
 	next.leader = mp.Leader == p.nodeID
 	next.attached = t.ReadOnly(mp)
-	p.settings = settingsOf(t)
+	p.settings = settings
 
 	var failed []pendingAck
 	var stale error
@@ -249,9 +248,9 @@ func (v *view) checkEpoch(current int32) error {
 	return fmt.Errorf("%w: %d > %d", ErrUnknownEpoch, current, v.leaderEpoch)
 }
 
-func settingsOf(t *metadata.Topic) topicSettings {
+func settingsOf(get func(string) string) topicSettings {
 	number := func(name string, otherwise int64) int64 {
-		n, err := strconv.ParseInt(t.Config(name), 10, 64)
+		n, err := strconv.ParseInt(get(name), 10, 64)
 		if err != nil {
 			return otherwise // the controller validated it; a gap in the table means the default
 		}
@@ -261,9 +260,9 @@ func settingsOf(t *metadata.Topic) topicSettings {
 	return topicSettings{
 		maxMessageBytes: int(number("max.message.bytes", 1048588)),
 		minInSync:       int(number("min.insync.replicas", 1)),
-		logAppendTime:   t.Config("message.timestamp.type") == "LogAppendTime",
+		logAppendTime:   get("message.timestamp.type") == "LogAppendTime",
 		beforeMaxMs:     number("message.timestamp.before.max.ms", never),
 		afterMaxMs:      number("message.timestamp.after.max.ms", 3600000),
-		fsync:           t.Config("durability") != "replicated",
+		fsync:           get("durability") != "replicated",
 	}
 }

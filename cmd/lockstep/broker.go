@@ -1,0 +1,339 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockstep-kafka/lockstep/internal/clock"
+	"github.com/lockstep-kafka/lockstep/internal/config"
+	"github.com/lockstep-kafka/lockstep/internal/controller"
+	"github.com/lockstep-kafka/lockstep/internal/group"
+	"github.com/lockstep-kafka/lockstep/internal/kafka"
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/internal/mirror"
+	"github.com/lockstep-kafka/lockstep/internal/obs"
+	"github.com/lockstep-kafka/lockstep/internal/partition"
+	"github.com/lockstep-kafka/lockstep/segment"
+)
+
+// broker is everything that runs in one server process, in the order in which
+// it is started; stop goes the other way.
+type broker struct {
+	nodeID    int32
+	clusterID string
+	endpoints []metadata.Endpoint
+	adminAddr string
+	failed    chan error // a part that cannot go on
+
+	logger     *slog.Logger
+	controller *controller.Controller
+	store      *segment.Store
+	partitions *partition.Manager
+	groups     *group.Coordinator
+	mirrors    *mirror.Manager
+	server     *kafka.Server
+	admin      *admin
+	unwatch    []func()
+	ready      atomic.Bool
+	served     chan struct{}
+}
+
+// startBroker opens what is on disk, then the doors: controller, logs,
+// coordinators, listeners, registration, and last the mirrors. An error leaves
+// nothing running.
+func startBroker(ctx context.Context, cfg *config.Config, logger *slog.Logger) (_ *broker, err error) {
+	b := &broker{
+		nodeID: int32(cfg.Int("node.id")), logger: logger,
+		failed: make(chan error, 1), served: make(chan struct{}),
+	}
+	defer func() {
+		if err != nil {
+			stopCtx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+			defer cancel()
+			b.stop(stopCtx)
+		}
+	}()
+	dir := cfg.String("log.dirs")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("log.dirs: %w", err)
+	}
+	meta, err := readMetaProperties(dir)
+	if err != nil {
+		return nil, err
+	}
+	if meta != nil && meta.nodeID != b.nodeID {
+		return nil, fmt.Errorf("node.id is %d, but %s belongs to node %d", b.nodeID, dir, meta.nodeID)
+	}
+	// The store comes first: its lock keeps a second server out of the directory.
+	if b.store, err = segment.Open(segment.Options{
+		Dir: dir, Clock: clock.System(), Logger: logger.With("part", "segment"),
+		FlushInterval: cfg.Duration("mirror.flush.ms"),
+	}); err != nil {
+		return nil, err
+	}
+	clusterID := ""
+	if meta != nil {
+		clusterID = meta.clusterID
+	}
+	if b.controller, err = controller.Open(ctx, controller.Options{
+		Dir: filepath.Join(dir, "metadata"), NodeID: b.nodeID, ClusterID: clusterID,
+		ClientListen: cfg.String("metadata.etcd.listen.client"), PeerListen: cfg.String("metadata.etcd.listen.peer"),
+		DefaultPartitions:        int32(cfg.Int("num.partitions")),
+		DefaultReplicationFactor: int16(cfg.Int("default.replication.factor")),
+		Logger:                   logger.With("part", "controller"),
+	}); err != nil {
+		return nil, err
+	}
+	b.clusterID = b.controller.Image().ClusterID
+	if meta == nil {
+		if err := writeMetaProperties(dir, metaProperties{clusterID: b.clusterID, nodeID: b.nodeID}); err != nil {
+			return nil, err
+		}
+	}
+	b.partitions = partition.NewManager(partition.Options{
+		NodeID: b.nodeID, Store: b.store, Logger: logger.With("part", "partition"),
+		TopicDefaults: topicDefaults(cfg), RetentionCheck: cfg.Duration("log.retention.check.interval.ms"),
+	})
+	if b.groups, err = newGroups(cfg, b); err != nil {
+		return nil, err
+	}
+	if b.mirrors, err = newMirrors(cfg, b); err != nil {
+		return nil, err
+	}
+	if b.server, err = newServer(cfg, b); err != nil {
+		return nil, err
+	}
+	// Listeners are bound but nothing is accepted yet: the real ports are known.
+	b.endpoints = b.server.Endpoints()
+	var incarnation [16]byte
+	rand.Read(incarnation[:])
+	if _, err := b.controller.RegisterBroker(ctx, controller.RegisterBroker{
+		ID: b.nodeID, Incarnation: incarnation, Rack: cfg.String("broker.rack"), Endpoints: b.endpoints,
+	}); err != nil {
+		return nil, fmt.Errorf("register broker %d: %w", b.nodeID, err)
+	}
+	// One watcher keeps the order: a coordinator must find the partitions of the
+	// image that it is told about.
+	b.unwatch = append(b.unwatch, b.controller.Watch(func(prev, next *metadata.Image) {
+		b.partitions.Apply(prev, next)
+		b.groups.Apply(prev, next)
+	}))
+	b.mirrors.Start()
+	if addr := cfg.String("admin.listener"); addr != "" {
+		if b.admin, err = startAdmin(addr, cfg.Bool("admin.pprof.enable"), b.checks(), logger); err != nil {
+			return nil, err
+		}
+		b.adminAddr = b.admin.addr
+	}
+	go func() {
+		defer close(b.served)
+		if err := b.server.Serve(); err != nil {
+			select {
+			case b.failed <- err:
+			default:
+			}
+		}
+	}()
+	b.ready.Store(true)
+	registerGauges(b)
+	logger.Info("serving", "node", b.nodeID, "cluster", b.clusterID, "endpoints", b.endpoints, "data", dir)
+	return b, nil
+}
+
+// stop ends what startBroker started, also after half a start.
+func (b *broker) stop(ctx context.Context) error {
+	b.ready.Store(false)
+	var errs []error
+	if b.server != nil {
+		errs = append(errs, b.server.Close(ctx))
+	}
+	if b.mirrors != nil {
+		b.mirrors.Close()
+	}
+	if b.groups != nil {
+		b.groups.Close()
+	}
+	for _, f := range b.unwatch {
+		f()
+	}
+	if b.partitions != nil {
+		b.partitions.Close()
+	}
+	if b.store != nil {
+		errs = append(errs, b.store.Close())
+	}
+	if b.controller != nil {
+		errs = append(errs, b.controller.Close())
+	}
+	if b.admin != nil {
+		b.admin.stop(ctx)
+	}
+	return errors.Join(errs...)
+}
+
+func (b *broker) checks() map[string]healthCheck {
+	return map[string]healthCheck{
+		"serving": func() error {
+			if !b.ready.Load() {
+				return errors.New("starting or stopping")
+			}
+			return nil
+		},
+		"registered": func() error {
+			if br := b.controller.Image().Broker(b.nodeID); br == nil || br.Fenced {
+				return errors.New("this broker is fenced")
+			}
+			return nil
+		},
+		"logs": func() error {
+			offline := 0
+			var first error
+			for _, p := range b.partitions.List() {
+				if err := p.Info().Offline; err != nil {
+					if offline++; first == nil {
+						first = fmt.Errorf("%s: %w", p.Key(), err)
+					}
+				}
+			}
+			if offline > 0 {
+				return fmt.Errorf("%d partitions are offline, the first: %w", offline, first)
+			}
+			return nil
+		},
+	}
+}
+
+func newServer(cfg *config.Config, b *broker) (*kafka.Server, error) {
+	listeners, err := cfg.Listeners()
+	if err != nil {
+		return nil, err
+	}
+	o := kafka.Options{
+		NodeID: b.nodeID, Controller: b.controller, Partitions: b.partitions, Groups: b.groups,
+		Mirrors: mirror.NewCoordinator(b.mirrors), Clock: clock.System(), Logger: b.logger.With("part", "kafka"),
+		AutoCreateTopics:     cfg.Bool("auto.create.topics.enable"),
+		AutoCreatePartitions: int32(cfg.Int("num.partitions")),
+		AutoCreateReplicas:   int16(cfg.Int("default.replication.factor")),
+		TopicDefaults:        topicDefaults(cfg),
+		BrokerConfigs:        cfg.Values(),
+		MaxProduceBytes:      int(cfg.Int("socket.request.max.bytes")),
+		MaxConnections:       int(cfg.Int("max.connections")),
+		MaxConnectionsPerIP:  int(cfg.Int("max.connections.per.ip")),
+		IdleTimeout:          cfg.Duration("connections.max.idle.ms"),
+		FetchMaxBytes:        int(cfg.Int("fetch.max.bytes")),
+		FetchSessions:        int(cfg.Int("max.incremental.fetch.session.cache.slots")),
+	}
+	for _, l := range listeners {
+		o.Listeners = append(o.Listeners, kafka.Listener{
+			Name: l.Name, Protocol: l.Protocol, Address: l.Address,
+			AdvertisedHost: l.AdvertisedHost, AdvertisedPort: l.AdvertisedPort,
+		})
+	}
+	return kafka.NewServer(o)
+}
+
+func newGroups(cfg *config.Config, b *broker) (*group.Coordinator, error) {
+	store := group.NewPartitionStore(b.partitions, b.controller.Image)
+	delay := cfg.Duration("group.initial.rebalance.delay.ms")
+	if delay == 0 {
+		delay = -1 // the package's zero is its default
+	}
+	return group.New(group.Options{
+		NodeID: b.nodeID, Partitions: store.Partitions, Append: store.Append, Load: store.Load,
+		Logger:                        b.logger.With("part", "group"),
+		MinSessionTimeout:             cfg.Duration("group.min.session.timeout.ms"),
+		MaxSessionTimeout:             cfg.Duration("group.max.session.timeout.ms"),
+		InitialRebalanceDelay:         delay,
+		MaxGroupSize:                  int(cfg.Int("group.max.size")),
+		MaxOffsetMetadataBytes:        int(cfg.Int("offset.metadata.max.bytes")),
+		OffsetsRetention:              time.Duration(cfg.Int("offsets.retention.minutes")) * time.Minute,
+		OffsetsRetentionCheck:         cfg.Duration("offsets.retention.check.interval.ms"),
+		OffsetsTopicPartitions:        int32(cfg.Int("offsets.topic.num.partitions")),
+		OffsetsTopicReplicationFactor: int16(cfg.Int("offsets.topic.replication.factor")),
+		OffsetsTopicSegmentBytes:      int32(cfg.Int("offsets.topic.segment.bytes")),
+	})
+}
+
+func newMirrors(cfg *config.Config, b *broker) (*mirror.Manager, error) {
+	attempts := int(cfg.Int("mirror.failed.retry.max.attempts"))
+	if attempts == 0 {
+		attempts = -1 // off; the package's zero is its default
+	}
+	gate := cfg.Duration("mirror.truncation.timeout.ms")
+	if gate == 0 {
+		gate = -1
+	}
+	return mirror.NewManager(mirror.Options{
+		NodeID: b.nodeID, ClusterID: b.clusterID, Controller: b.controller, Partitions: b.partitions,
+		CommitGroup:       commitGroup(b.groups, b.controller),
+		Logger:            b.logger.With("part", "mirror"),
+		RefreshInterval:   cfg.Duration("mirror.metadata.refresh.interval.ms"),
+		RetryInitial:      cfg.Duration("mirror.failed.retry.initial.backoff.ms"),
+		RetryMax:          cfg.Duration("mirror.failed.retry.max.backoff.ms"),
+		RetryAttempts:     attempts,
+		TruncationTimeout: gate,
+		FetchersPerBroker: int(cfg.Int("mirror.num.replica.fetchers")),
+	})
+}
+
+// commitGroup lets a mirror write group offsets without the two packages
+// knowing each other. The mirror may well be the first here to speak of groups.
+func commitGroup(groups *group.Coordinator, ctrl *controller.Controller) func(context.Context, string, []mirror.GroupOffset) ([]error, error) {
+	return func(ctx context.Context, id string, offsets []mirror.GroupOffset) ([]error, error) {
+		if _, err := groups.EnsureTopic(ctx, ctrl); err != nil {
+			return nil, err
+		}
+		converted := make([]group.Offset, len(offsets))
+		for i, o := range offsets {
+			converted[i] = group.Offset{Topic: o.Topic, Partition: o.Partition, Offset: o.Offset, LeaderEpoch: o.LeaderEpoch}
+			if o.Metadata != nil {
+				converted[i].Metadata = *o.Metadata
+			}
+		}
+		errs, err := groups.CommitFromMirror(ctx, id, converted)
+		if errors.Is(err, group.ErrActive) {
+			err = mirror.ErrGroupActive
+		}
+		return errs, err
+	}
+}
+
+// topicDefaults are the broker's options that stand in for topic configs.
+func topicDefaults(cfg *config.Config) map[string]string {
+	return map[string]string{
+		"durability":          cfg.String("durability"),
+		"max.message.bytes":   cfg.String("message.max.bytes"),
+		"min.insync.replicas": cfg.String("min.insync.replicas"),
+		"segment.bytes":       cfg.String("log.segment.bytes"),
+		"segment.ms":          cfg.String("log.roll.ms"),
+		"retention.ms":        cfg.String("log.retention.ms"),
+		"retention.bytes":     cfg.String("log.retention.bytes"),
+		"cleanup.policy":      cfg.String("log.cleanup.policy"),
+	}
+}
+
+func registerGauges(b *broker) {
+	count := func(of func(partition.Info) bool) func() float64 {
+		return func() float64 {
+			n := 0
+			for _, p := range b.partitions.List() {
+				if of(p.Info()) {
+					n++
+				}
+			}
+			return float64(n)
+		}
+	}
+	obs.Gauge("lockstep_partitions", count(func(partition.Info) bool { return true }))
+	obs.Gauge("lockstep_partitions_leader", count(func(i partition.Info) bool { return i.Leader }))
+	obs.Gauge("lockstep_partitions_offline", count(func(i partition.Info) bool { return i.Offline != nil }))
+	obs.Gauge("lockstep_partitions_read_only", count(func(i partition.Info) bool { return i.ReadOnly }))
+	obs.Gauge("lockstep_metadata_revision", func() float64 { return float64(b.controller.Image().Revision) })
+}

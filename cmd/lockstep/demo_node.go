@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// demoNode is one cluster of one server, as a process of its own: only then is
+// killing it what the word says.
+type demoNode struct {
+	name  string
+	dir   string
+	addr  string
+	admin string
+	log   string
+	cmd   *exec.Cmd
+}
+
+func newDemoNode(dir, name string) (*demoNode, error) {
+	n := &demoNode{name: name, dir: filepath.Join(dir, name), log: filepath.Join(dir, name+".log")}
+	for _, addr := range []*string{&n.addr, &n.admin} {
+		// A restarted node must come back on its port, so it is chosen here.
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		*addr = l.Addr().String()
+		l.Close()
+	}
+	return n, nil
+}
+
+// start runs the server and waits until it is ready.
+func (n *demoNode) start(ctx context.Context) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	log, err := os.OpenFile(n.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	n.cmd = exec.Command(self, "server",
+		"--override", "listeners=PLAINTEXT://"+n.addr,
+		"--override", "admin.listener="+n.admin,
+		"--override", "log.dirs="+n.dir,
+		"--override", "mirror.metadata.refresh.interval.ms=500",
+		"--override", "group.initial.rebalance.delay.ms=0",
+	)
+	n.cmd.Stdout, n.cmd.Stderr = log, log
+	if err := n.cmd.Start(); err != nil {
+		return err
+	}
+	exited := make(chan error, 1)
+	go func(c *exec.Cmd) { exited <- c.Wait() }(n.cmd)
+	deadline := time.Now().Add(demoPatience)
+	client := &http.Client{Timeout: time.Second}
+	for {
+		if resp, err := client.Get("http://" + n.admin + "/readyz"); err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case err := <-exited:
+			tail, _ := os.ReadFile(n.log)
+			return fmt.Errorf("cluster %s ended at its start: %w\n%s", n.name, err, tail)
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("cluster %s was not ready after %s", n.name, demoPatience)
+		}
+	}
+}
+
+func (n *demoNode) kill() {
+	if n.cmd != nil && n.cmd.Process != nil {
+		n.cmd.Process.Kill()
+		// Wait runs in start's goroutine; the port must be free before a restart.
+		for range 100 {
+			c, err := net.DialTimeout("tcp", n.addr, 100*time.Millisecond)
+			if err != nil {
+				break
+			}
+			c.Close()
+			time.Sleep(20 * time.Millisecond)
+		}
+		n.cmd = nil
+	}
+}
+
+// lockstep runs this binary with other arguments and returns what it printed.
+func lockstep(ctx context.Context, args ...string) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, self, args...)
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	if err := cmd.Run(); err != nil {
+		if text := strings.TrimSpace(errOut.String()); text != "" {
+			err = errors.New(text)
+		}
+		return out.String(), err
+	}
+	return out.String(), nil
+}

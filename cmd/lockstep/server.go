@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lockstep-kafka/lockstep/internal/config"
+)
+
+func newServerCommand() *cobra.Command {
+	var (
+		file           string
+		overrides      []string
+		printConfig    bool
+		printReference bool
+	)
+	c := &cobra.Command{
+		Use:   "server",
+		Short: "Run a broker with its controller",
+		Long: "Run a broker with its controller. Without a file it listens on 127.0.0.1:9092, keeps data in\n" +
+			"./lockstep-data, and serves /metrics, /livez and /readyz on 127.0.0.1:9644.",
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if printReference {
+				config.PrintReference(cmd.OutOrStdout())
+				return nil
+			}
+			cfg, err := config.Load(file, overrides)
+			if err != nil {
+				return usageError{err}
+			}
+			if printConfig {
+				cfg.Print(cmd.OutOrStdout())
+				return nil
+			}
+			return serve(cmd.Context(), cfg, cmd.OutOrStdout())
+		},
+	}
+	c.Flags().StringVar(&file, "config", "", "properties file with Kafka's key names")
+	c.Flags().StringArrayVar(&overrides, "override", nil, "key=value that wins over the file; may be repeated")
+	c.Flags().BoolVar(&printConfig, "print-config", false, "print the effective configuration with origins, and exit")
+	c.Flags().BoolVar(&printReference, "print-reference", false, "print a commented template of all keys, and exit")
+	return c
+}
+
+func noArguments(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("%s takes no arguments, got %q", c.CommandPath(), args)}
+	}
+	return nil
+}
+
+// stopTimeout bounds a graceful stop; what is not finished by then is cut, and
+// recovery at the next start does the rest.
+const stopTimeout = 10 * time.Second
+
+func serve(ctx context.Context, cfg *config.Config, out io.Writer) error {
+	logger := newLogger(cfg, os.Stderr)
+	for _, w := range cfg.Warnings {
+		logger.Warn(w)
+	}
+	b, err := startBroker(ctx, cfg, logger)
+	if err != nil {
+		return err
+	}
+	for _, e := range b.endpoints {
+		fmt.Fprintf(out, "Lockstep node %d of cluster %s listens on %s://%s:%d\n", b.nodeID, b.clusterID, e.Name, e.Host, e.Port)
+	}
+	if b.adminAddr != "" {
+		fmt.Fprintf(out, "Metrics and health on http://%s\n", b.adminAddr)
+	}
+	select {
+	case <-ctx.Done():
+		logger.Info("stopping")
+	case err = <-b.failed:
+		logger.Error("stopping after a failure", "err", err)
+	}
+	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	if stopErr := b.stop(stopCtx); err == nil {
+		err = stopErr
+	}
+	return err
+}
+
+func newLogger(cfg *config.Config, w *os.File) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(cfg.String("log.level"))); err != nil {
+		level = slog.LevelInfo
+	}
+	o := &slog.HandlerOptions{Level: level}
+	format := cfg.String("log.format")
+	if format == "auto" {
+		format = "json"
+		if s, err := w.Stat(); err == nil && s.Mode()&os.ModeCharDevice != 0 {
+			format = "text"
+		}
+	}
+	if format == "text" {
+		return slog.New(slog.NewTextHandler(w, o))
+	}
+	return slog.New(slog.NewJSONHandler(w, o))
+}
