@@ -14,10 +14,6 @@ import (
 // here: its own progress is never overwritten (W51).
 var ErrGroupActive = errors.New("the group is active on this cluster")
 
-// maxRememberedGroups bounds what is remembered to spare commits. Beyond it
-// groups are committed every round.
-const maxRememberedGroups = 100_000
-
 // syncGroups copies committed offsets (9.11). A group that fails does not stop
 // the others; active groups are skipped. Share groups do not exist here.
 func (p *peer) syncGroups(ctx context.Context, cluster *source.Cluster, mirror *metadata.Mirror, attached []*metadata.Topic) error {
@@ -83,8 +79,6 @@ func (p *peer) syncGroup(ctx context.Context, cluster *source.Cluster, group str
 	if err != nil {
 		return err
 	}
-	before := p.sync.groups[group]
-	now := make(map[nameKey]int64, len(before))
 	var offsets []GroupOffset
 	for _, c := range committed {
 		t := topics[c.Topic]
@@ -95,37 +89,23 @@ func (p *peer) syncGroup(ctx context.Context, cluster *source.Cluster, group str
 		if !ok {
 			continue
 		}
-		key := nameKey{c.Topic, c.Partition}
-		if was, ok := before[key]; ok && was == o.Offset {
-			now[key] = was // committed before, and the source did not move
-			continue
-		}
 		offsets = append(offsets, o)
 	}
-	if len(offsets) > 0 {
-		errs, err := p.m.o.CommitGroup(ctx, group, offsets)
-		if errors.Is(err, ErrGroupActive) {
-			delete(p.sync.groups, group)
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for i, o := range offsets {
-			if i < len(errs) && errs[i] != nil {
-				err = errors.Join(err, fmt.Errorf("%s-%d: %w", o.Topic, o.Partition, errs[i]))
-				continue
-			}
-			now[nameKey{o.Topic, o.Partition}] = o.Offset
-		}
-		if err != nil {
-			return err
+	if len(offsets) == 0 {
+		return nil
+	}
+	// All of them each round: the coordinator writes only what has changed, and
+	// what would otherwise expire here while the source still keeps it.
+	errs, err := p.m.o.CommitGroup(ctx, group, offsets)
+	if errors.Is(err, ErrGroupActive) {
+		return nil
+	}
+	for i, o := range offsets {
+		if i < len(errs) && errs[i] != nil {
+			err = errors.Join(err, fmt.Errorf("%s-%d: %w", o.Topic, o.Partition, errs[i]))
 		}
 	}
-	if len(p.sync.groups) < maxRememberedGroups || before != nil {
-		p.sync.groups[group] = now
-	}
-	return nil
+	return err
 }
 
 // translate is what is committed here for a commit on the source: the same

@@ -16,7 +16,6 @@ import (
 type syncState struct {
 	missing map[string]int                 // rounds in which a topic was not on the source (W17)
 	configs map[string]map[string]struct{} // keys that the sync has set, by topic (W48)
-	groups  map[string]map[nameKey]int64   // source offsets as last committed here
 	told    map[string]string              // what was last logged about a subject
 }
 
@@ -30,7 +29,7 @@ func (p *peer) refreshLoop() {
 	defer p.done.Done()
 	p.sync = syncState{
 		missing: make(map[string]int), configs: make(map[string]map[string]struct{}),
-		groups: make(map[string]map[nameKey]int64), told: make(map[string]string),
+		told: make(map[string]string),
 	}
 	timer := p.m.o.Clock.NewTimer(p.m.o.RefreshInterval)
 	defer timer.Stop()
