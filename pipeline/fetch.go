@@ -126,6 +126,9 @@ func (w *Worker) Partition(h *sdk.PartitionHeader, records io.Reader) error {
 // refuse reacts to a partition's error code by the table of spec 9.7.
 func (w *Worker) refuse(p *Pipeline, h *sdk.PartitionHeader) {
 	cause := kerr.ErrorForCode(h.ErrorCode)
+	if known := kerr.TypedErrorForCode(h.ErrorCode); known == nil || known.Code != h.ErrorCode {
+		cause = fmt.Errorf("error code %d", h.ErrorCode) // not one that kerr knows
+	}
 	e := newEnd(Fatal, fmt.Errorf("%s: source answers %w", p.o.Key, cause))
 	e.Code = h.ErrorCode
 	switch cause {
