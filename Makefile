@@ -7,7 +7,7 @@ BENCH_MB ?= 1024
 
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
 
-.PHONY: help release deps deps-go deps-system deps-kafka build run demo test lint interop bench race fuzz clean
+.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop bench race fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,8 @@ run: build ## start a server on 127.0.0.1:9092, data in ./lockstep-data
 
 demo: build ## two clusters, a mirror, failover and failback in under a minute
 	bin/lockstep demo
+
+check: deps lint test interop ## everything: what a change has to pass
 
 test: ## all tests that need nothing but Go
 	$(GO) test ./...

@@ -136,10 +136,22 @@ func (d *demo) disaster(ctx context.Context) error {
 		}
 		d.say("  written to A: %6d acknowledged   lag of B: %4d records   %s", w.acked.Load(), lag, demoStates(parts))
 	}
-	d.say("Killing A with SIGKILL while it is being written to.")
+	// The line breaks a moment before the site does: what A acknowledges now, B
+	// never gets. A stopped process is a line that carries nothing.
+	if err := d.b.pause(); err != nil {
+		return err
+	}
+	received := w.acked.Load()
+	if err := sleep(ctx, 300*time.Millisecond); err != nil {
+		return err
+	}
+	d.say("The line between the sites breaks; 0.3 s later A is killed with SIGKILL while it is being written to.")
 	d.a.kill()
 	w.stop()
-	d.say("A is gone. It had acknowledged %d records.", w.acked.Load())
+	if err := d.b.resume(); err != nil {
+		return err
+	}
+	d.say("A is gone. It had acknowledged %d records, about %d of them after the line broke.", w.acked.Load(), w.acked.Load()-received)
 	return nil
 }
 
@@ -183,7 +195,7 @@ func (d *demo) failback(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.say("Offsets before the failback: A ends at %v, B at %v.", before, lines)
+	d.say("Log ends by partition before the failback: A %v, B %v.", before, lines)
 	if err := d.command(ctx, d.a, "--create", "--mirror", demoMirror, "--mirror-config", d.properties(d.b)); err != nil {
 		return err
 	}
@@ -193,7 +205,17 @@ func (d *demo) failback(ctx context.Context) error {
 	if err := d.until(ctx, d.a, "A mirrors B, lag 0", func(p demoPartition) bool { return p.State == "MIRRORING" && p.Lag == 0 }); err != nil {
 		return err
 	}
-	d.say("A asked B for the last mirrored epochs, cut what B never had, and caught up.")
+	d.say("A asked B for the last mirrored epochs, cut what B never had, and fetched the rest:")
+	cuts, err := d.a.cuts()
+	if err != nil {
+		return err
+	}
+	for _, c := range cuts {
+		d.say("  %s-%d was cut at offset %d: %d records that B never got are gone", c.Topic, c.Partition, c.Offset, c.Cut)
+	}
+	if len(cuts) == 0 {
+		d.say("  nothing had to be cut: B had received everything")
+	}
 	return nil
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -100,6 +102,36 @@ func (n *demoNode) kill() {
 		}
 		n.cmd = nil
 	}
+}
+
+// pause and resume stop and continue the process: to its peers it looks like a
+// line that carries nothing.
+func (n *demoNode) pause() error  { return n.cmd.Process.Signal(syscall.SIGSTOP) }
+func (n *demoNode) resume() error { return n.cmd.Process.Signal(syscall.SIGCONT) }
+
+// demoCut is one truncation, as the server logged it.
+type demoCut struct {
+	Msg       string `json:"msg"`
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+	Offset    int64  `json:"offset"`
+	Cut       int64  `json:"cut"`
+}
+
+// cuts finds the truncations in the server's log.
+func (n *demoNode) cuts() ([]demoCut, error) {
+	text, err := os.ReadFile(n.log)
+	if err != nil {
+		return nil, err
+	}
+	var out []demoCut
+	for line := range bytes.Lines(text) {
+		var c demoCut
+		if json.Unmarshal(line, &c) == nil && c.Cut > 0 {
+			out = append(out, c)
+		}
+	}
+	return out, nil
 }
 
 // lockstep runs this binary with other arguments and returns what it printed.

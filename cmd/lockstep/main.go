@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -46,7 +47,8 @@ func run(ctx context.Context, name string, args []string) int {
 	}
 	fmt.Fprintln(os.Stderr, "Error:", err)
 	var usage usageError
-	if errors.As(err, &usage) {
+	// cobra checks required flags itself and has no type for what it finds.
+	if errors.As(err, &usage) || strings.HasPrefix(err.Error(), "required flag") {
 		return exitUsage
 	}
 	return exitFailed
