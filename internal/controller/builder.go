@@ -214,9 +214,18 @@ func (b *builder) drop(id metadata.TopicID, from func(*fragments)) {
 	}
 }
 
-// orphans answers the changes that delete what belongs to no visible topic.
+// orphans answers the changes that delete what an interrupted command left behind:
+// what belongs to no visible topic, and states recorded in a mirror that the topic
+// is not in any more.
 func (b *builder) orphans() []Change {
 	var changes []Change
+	for t := range b.view().AllTopics() {
+		for _, p := range t.Partitions {
+			if p.Mirror != nil && t.MirrorPartition(p) == nil {
+				changes = append(changes, deleteState{t.ID, p.Index})
+			}
+		}
+	}
 	ids := slices.SortedFunc(maps.Keys(b.pending), metadata.TopicID.Compare)
 	for _, id := range ids {
 		f := b.pending[id]

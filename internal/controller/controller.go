@@ -290,7 +290,7 @@ func (c *Controller) settle(t *term) (*metadata.Image, error) {
 	return c.follower.wait(ctx, t.chain)
 }
 
-// sweep deletes what belongs to no visible topic.
+// sweep deletes what an interrupted command left behind.
 func (c *Controller) sweep(t *term) error {
 	orphans := c.follower.orphans()
 	if len(orphans) == 0 {

@@ -507,7 +507,7 @@ const victimDir = "LOCKSTEP_TEST_VICTIM"
 // victim creates topics until it is killed, and says which ones were acknowledged.
 func victim(dir string) {
 	ctx := context.Background()
-	c, err := Open(ctx, Options{Dir: filepath.Join(dir, "metadata"), NodeID: 1})
+	c, err := Open(ctx, Options{Dir: filepath.Join(dir, "metadata"), NodeID: 1, ElectionTTL: 10 * time.Minute})
 	if err != nil {
 		fmt.Println("error", err)
 		return
@@ -529,7 +529,7 @@ func victim(dir string) {
 // TestKill kills the process that holds the metadata, several times, without
 // warning, in the middle of creations of two transactions each. What was
 // acknowledged is there, nothing is there by half, and the office is taken again
-// without waiting for the dead one's lease.
+// without waiting for the ten minutes of the dead one's lease.
 func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	var acked []string

@@ -66,7 +66,7 @@ func (f *follower) latest() (*metadata.Image, <-chan struct{}) {
 	return f.image(), f.mu.changed
 }
 
-// orphans is what no visible topic owns; see builder.
+// orphans is what an interrupted command left behind; see builder.
 func (f *follower) orphans() []Change {
 	f.mu.Lock()
 	defer f.mu.Unlock()
