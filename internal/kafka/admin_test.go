@@ -18,7 +18,7 @@ import (
 func TestTopicLife(t *testing.T) {
 	adm := newAdmin(t)
 	ctx := t.Context()
-	name := t.Name()
+	name := uniqueName(t)
 	resp, err := adm.CreateTopic(ctx, 2, 1, map[string]*string{"retention.ms": kadm.StringPtr("1000")}, name)
 	if err != nil || resp.NumPartitions != 2 || resp.ReplicationFactor != 1 || resp.ID == (kadm.TopicID{}) {
 		t.Fatalf("%+v %v", resp, err)
@@ -176,7 +176,7 @@ func TestMirroredTopic(t *testing.T) {
 	b := testBroker(t)
 	topic := newTopic(t, 1)
 	ctx := t.Context()
-	mirror := "mirror-of-a-test"
+	mirror := uniqueName(t)
 	if err := b.controller.CreateMirror(ctx, mirror, map[string]string{
 		"bootstrap.servers": "127.0.0.1:1", "mirror.source.cluster.id": "source", "sasl.jaas.config": "hunter2",
 	}); err != nil {
@@ -247,7 +247,7 @@ func TestMirroredTopic(t *testing.T) {
 func TestAutoCreate(t *testing.T) {
 	ctx := t.Context()
 	cl := newClient(t, kgo.AllowAutoTopicCreation())
-	name := t.Name()
+	name := uniqueName(t)
 	if err := cl.ProduceSync(ctx, &kgo.Record{Topic: name, Value: []byte("a")}).FirstErr(); err != nil {
 		t.Fatal(err)
 	}

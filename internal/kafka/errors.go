@@ -48,9 +48,10 @@ var errorTable = []struct {
 }{
 	{errUnknownPartition, kerr.UnknownTopicOrPartition.Code},
 	{errUnknownTopicID, kerr.UnknownTopicID.Code},
-	// InitProducerId and a transactional produce: final for every client, while
-	// the codes that speak of coordinators would be retried for minutes.
-	{errTransactions, kerr.UnsupportedVersion.Code},
+	// The one code that makes every client give up on transactions at once:
+	// librdkafka tries all others again for a minute, and prints the message
+	// that comes with this one.
+	{errTransactions, kerr.TransactionalIDAuthorizationFailed.Code},
 
 	{partition.ErrUnknown, kerr.UnknownTopicOrPartition.Code},
 	{partition.ErrNotLeader, kerr.NotLeaderForPartition.Code},

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -152,11 +153,18 @@ func addrOf(s *Server) string {
 	return fmt.Sprintf("%s:%d", e.Host, e.Port)
 }
 
+var names atomic.Int64
+
+// uniqueName is the test's with a number, because -count runs it again.
+func uniqueName(t testing.TB) string {
+	return fmt.Sprintf("%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), names.Add(1))
+}
+
 // newTopic creates a topic named after the test.
 func newTopic(t testing.TB, partitions int32, configs ...string) *metadata.Topic {
 	t.Helper()
 	b := testBroker(t)
-	name := strings.NewReplacer("/", "-", "#", "-").Replace(t.Name())
+	name := uniqueName(t)
 	ct := controller.CreateTopic{Name: name, Partitions: partitions, ReplicationFactor: 1, Configs: map[string]string{}}
 	for i := 0; i+1 < len(configs); i += 2 {
 		ct.Configs[configs[i]] = configs[i+1]

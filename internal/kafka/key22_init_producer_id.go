@@ -13,8 +13,9 @@ import (
 //   - Gives an idempotent producer an id that no other producer of the cluster
 //     has. Ids come in blocks from the controller, so most requests write
 //     nothing; what is left of a block at a restart is never used.
-//   - With a transactional id: UNSUPPORTED_VERSION. There is no transaction
-//     coordinator yet, and this code is final for every client.
+//   - With a transactional id: TRANSACTIONAL_ID_AUTHORIZATION_FAILED. There is
+//     no transaction coordinator, and this is the code that every client takes
+//     as final (errors.go).
 //   - An id that expired is not known here, so a producer that asks to go on
 //     with its own (KIP-360, without a transactional id) gets a new one.
 //   - Allowed while topics are mirrored (spec 10.5).

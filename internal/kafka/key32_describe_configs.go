@@ -162,7 +162,9 @@ func topicConfig(t *metadata.Topic, d *metadata.ConfigDef, defaults map[string]s
 	if v, ok := t.Configs[d.Name]; ok {
 		e.synonyms = append(e.synonyms, configSynonym{d.Name, v, kmsg.ConfigSourceDynamicTopicConfig})
 	}
-	if v, ok := defaults[d.Name]; ok {
+	// A broker that repeats Kafka's default has none of its own: tools list what
+	// differs.
+	if v, ok := defaults[d.Name]; ok && v != d.Default {
 		e.synonyms = append(e.synonyms, configSynonym{d.Name, v, kmsg.ConfigSourceStaticBrokerConfig})
 	}
 	if !d.NoDefault {

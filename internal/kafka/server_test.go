@@ -126,7 +126,7 @@ func TestProduceErrors(t *testing.T) {
 		{"unknown partition", -1, 7, batchOf("a"), kerr.UnknownTopicOrPartition.Code},
 		{"negative partition", -1, -1, batchOf("a"), kerr.UnknownTopicOrPartition.Code},
 		{"unknown acks", 2, 0, batchOf("a"), kerr.InvalidRequiredAcks.Code},
-		{"transactional", -1, 0, transactional, kerr.UnsupportedVersion.Code},
+		{"transactional", -1, 0, transactional, kerr.TransactionalIDAuthorizationFailed.Code},
 	} {
 		for _, v := range []int16{3, 7, 9, 12, 13} {
 			req := produceTo(topic, tc.index, tc.acks, bytes.Clone(tc.records))
@@ -201,7 +201,7 @@ func TestProduceIdempotent(t *testing.T) {
 	}
 	// Transactions are refused with a code that clients do not try again.
 	init.TransactionalID = kmsg.StringPtr("tx")
-	if r := ask[*kmsg.InitProducerIDResponse](t, c, init); r.ErrorCode != kerr.UnsupportedVersion.Code || kerr.IsRetriable(kerr.ErrorForCode(r.ErrorCode)) {
+	if r := ask[*kmsg.InitProducerIDResponse](t, c, init); r.ErrorCode != kerr.TransactionalIDAuthorizationFailed.Code || kerr.IsRetriable(kerr.ErrorForCode(r.ErrorCode)) {
 		t.Fatalf("%+v", r)
 	}
 }
