@@ -331,7 +331,7 @@ func TestGroupRefusals(t *testing.T) {
 
 	find := kmsg.NewPtrFindCoordinatorRequest()
 	find.CoordinatorType, find.CoordinatorKeys = coordinatorTransaction, []string{"tx"}
-	if r := groupAsk[*kmsg.FindCoordinatorResponse](g, find, 0, 5).Coordinators[0]; r.ErrorCode != kerr.UnsupportedVersion.Code ||
+	if r := groupAsk[*kmsg.FindCoordinatorResponse](g, find, 0, 5).Coordinators[0]; r.ErrorCode != kerr.TransactionalIDAuthorizationFailed.Code ||
 		r.ErrorMessage == nil || !strings.Contains(*r.ErrorMessage, "transactions") {
 		t.Errorf("transaction coordinator: %+v", r)
 	}
