@@ -51,6 +51,7 @@ type machine struct {
 
 	action   action
 	seq      int // of the action, so that an outcome that comes late is known as such
+	loose    bool // an action whose outcome is of no interest may still run
 	fetching bool
 	gate     *gate
 }
@@ -262,6 +263,7 @@ func (m *machine) assigned(in assigned) []effect {
 		switch {
 		case m.fetching:
 			return []effect{{kind: effectEpochs}}
+		case m.wanting && m.writing: // the write is fenced by epochs, and what follows it begins anew
 		case m.gate != nil, m.action == actPrepare, m.action == actRecover, m.action == actCut:
 			return m.run(actionOf(m.state)) // a new leader starts again at 9.6.1
 		case m.action == actMirror, m.action == actResolve, m.action == actRelocate:
@@ -283,12 +285,18 @@ func recordedEpoch(r *metadata.MirrorPartition) int32 {
 
 func (m *machine) adopt(r *metadata.MirrorPartition) {
 	if r == nil {
-		m.state, m.stateEpoch, m.failure = metadata.StateUnknown, 0, failure{}
+		m.state, m.stateEpoch, m.failure, m.gate = metadata.StateUnknown, 0, failure{}, nil
 		return
+	}
+	if r.State != metadata.StatePreparing && r.State != metadata.StateULERecovery {
+		m.gate = nil
 	}
 	m.state, m.stateEpoch, m.failure = r.State, r.StateEpoch, failure{}
 	if r.RetryAttempt != 0 {
 		m.failure = failure{message: r.ErrorMessage, attempt: r.RetryAttempt, previous: r.PreviousState}
+	}
+	if m.action != actNone && m.action != actDetach && !m.busy() {
+		m.abandon() // it belongs to a state that is over
 	}
 }
 
@@ -297,7 +305,7 @@ func (m *machine) duty() []effect {
 	d, to := decideDuty(situation{desired: m.desired, actual: m.state})
 	switch d {
 	case dutyGo:
-		if to == m.state && !m.wanting && (m.fetching || m.action != actNone || m.gate != nil) {
+		if to == m.state && !m.wanting && m.busy() {
 			return nil // it is being done
 		}
 		return m.go_(wish{to: to})
@@ -307,7 +315,23 @@ func (m *machine) duty() []effect {
 		}
 		return m.schedule()
 	}
+	if !m.writing {
+		m.wanting = false // a wish whose write failed is void
+	}
 	return nil
+}
+
+// busy reports that what belongs to the recorded state is under way.
+func (m *machine) busy() bool {
+	switch m.action {
+	case actNone:
+		return m.gate != nil || m.fetching && m.state == metadata.StateMirroring
+	case actCut:
+		return m.state == metadata.StatePreparing || m.state == metadata.StateULERecovery
+	case actResolve, actRelocate:
+		return m.state == metadata.StateMirroring
+	}
+	return m.action == actionOf(m.state)
 }
 
 // go_ wants a transition. The same one twice is one (S8); another one takes
@@ -336,11 +360,15 @@ func (m *machine) recorded(in recorded) []effect {
 	asked := m.want.to == m.writeTo
 	if in.err == nil {
 		m.adopt(in.record)
-		if asked {
+		switch {
+		case asked:
 			m.wanting = false
 			return m.enter()
+		case metadata.Allowed(m.state, m.want.to):
+			return m.write()
 		}
-		return m.write()
+		m.wanting = false // the state went on meanwhile; what is wanted now?
+		return m.duty()
 	}
 	switch {
 	case errors.Is(in.err, controller.ErrFencedStateEpoch), errors.Is(in.err, controller.ErrMirrorStates):
@@ -369,18 +397,20 @@ const rewriteDelay = 100 * time.Millisecond
 // enter begins what belongs to the state that was just recorded.
 func (m *machine) enter() []effect {
 	effects := []effect{{kind: effectStop, timer: timerRetry}, {kind: effectStop, timer: timerGate}}
+	if d, to := decideDuty(situation{desired: m.desired, actual: m.state}); d == dutyGo && to != m.state {
+		// The operator changed his mind while this was written. Only a stop that
+		// failed waits for its retry.
+		if m.state != metadata.StateFailed || m.failure.previous != metadata.StateStopping {
+			return append(effects, m.go_(wish{to: to})...)
+		}
+	}
 	switch m.state {
 	case metadata.StateFailed:
-		m.gate = nil
-		if m.fetching || m.action != actNone {
+		if m.fetching || m.loose {
 			effects = append(effects, m.run(actDetach)...)
 		}
 		return append(effects, m.schedule()...)
 	case metadata.StateMirroring:
-		m.gate = nil
-		if m.desired == metadata.DesiredPaused {
-			return append(effects, m.go_(wish{to: metadata.StatePausing})...)
-		}
 		if m.fetching {
 			return effects // only the failure info was cleared
 		}
@@ -394,7 +424,7 @@ func (m *machine) enter() []effect {
 // run begins an action; whatever ran before is over.
 func (m *machine) run(a action) []effect {
 	m.seq++
-	m.action, m.fetching = a, false
+	m.action, m.fetching, m.loose = a, false, false
 	if a != actCut {
 		m.gate = nil
 	}
@@ -403,6 +433,13 @@ func (m *machine) run(a action) []effect {
 		e.target = m.gate.target
 	}
 	return []effect{e}
+}
+
+// abandon forgets the action that runs: its outcome is not of interest any more.
+// The next one ends it.
+func (m *machine) abandon() {
+	m.seq++
+	m.action, m.loose = actNone, true
 }
 
 // finished takes the outcome of the action that runs.
@@ -563,6 +600,9 @@ func (m *machine) ended(end pipeline.End) []effect {
 		return nil
 	}
 	m.fetching = false
+	if m.state != metadata.StateMirroring {
+		return nil // it would have been taken away in a moment
+	}
 	text := "fetch ended"
 	if end.Err != nil {
 		text = end.Err.Error()

@@ -34,11 +34,12 @@ type task struct {
 func (t *task) run() {
 	defer t.r.m.send(taskEnded{t})
 	was, _ := t.r.detach()
-	if t.ctx.Err() != nil || t.action == actDetach {
+	if t.ctx.Err() != nil {
 		return
 	}
 	var res outcome
 	switch t.action {
+	case actDetach:
 	case actPrepare:
 		res = t.prepare()
 	case actRecover:
