@@ -50,7 +50,7 @@ type machine struct {
 	fenceMin int32                // epoch that EPOCH_FENCING must reach
 
 	action   action
-	seq      int // of the action, so that an outcome that comes late is known as such
+	seq      int  // of the action, so that an outcome that comes late is known as such
 	loose    bool // an action whose outcome is of no interest may still run
 	fetching bool
 	gate     *gate
