@@ -3,6 +3,7 @@ package group
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -36,7 +37,7 @@ func (c *Coordinator) List(ctx context.Context) ([]Listing, error) {
 // Describe tells a group's state and members. A group that does not exist is
 // Dead, with ErrNotFound.
 func (c *Coordinator) Describe(ctx context.Context, group string) Description {
-	dead := Description{Group: group, State: Dead, Err: ErrNotFound}
+	dead := Description{Group: group, State: Dead, Err: fmt.Errorf("%w: %q", ErrNotFound, group)}
 	d, err := query(ctx, c, group, dead, (*machine).describe)
 	if err != nil {
 		dead.Err = err

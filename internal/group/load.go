@@ -3,6 +3,7 @@ package group
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -20,7 +21,11 @@ func (s *shard) load() bool {
 			s.serve(image)
 			took := s.o.Clock.Now().Sub(began)
 			s.c.loads.Update(took.Seconds())
-			s.logger.Info("groups loaded", "groups", len(s.groups), "seconds", took.Seconds())
+			level := slog.LevelInfo
+			if len(s.groups) == 0 {
+				level = slog.LevelDebug // 50 of these at the first group of a cluster
+			}
+			s.logger.Log(s.ctx, level, "groups loaded", "groups", len(s.groups), "seconds", took.Seconds())
 			return true
 		}
 		if s.ctx.Err() != nil {
