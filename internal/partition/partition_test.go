@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -420,6 +421,39 @@ func TestRestartAndDelete(t *testing.T) {
 	}
 	if err := p.Flush(context.Background()); err == nil {
 		t.Fatal("flush of a deleted log succeeded")
+	}
+}
+
+// A process killed with bytes in the page cache finds them in its log. They
+// were never acknowledged, but they are there, and without anybody writing the
+// high watermark must come to include them: it once stood still until the next
+// produce, and consumers waited.
+func TestUnsyncedTailBecomesReadableAfterKill(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	w := &world{t: t, disk: &disk{}, fs: mem, clock: clock.NewManual(time.UnixMilli(1_000_000))}
+	w.open()
+	p := w.apply(func(*metadata.Topic) {})
+	release := w.disk.hold()
+	if a := w.wait(produce(p, batch(2), 1)); a.err != nil {
+		t.Fatal(a.err)
+	}
+	// The kernel keeps what the process had written: all of it survives.
+	after := &world{t: t, disk: &disk{}, clock: w.clock, image: w.image,
+		fs: mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})}
+	release()
+	w.close()
+
+	after.open()
+	defer after.close()
+	p = after.m.Get("orders", 0)
+	waiter := NewWaiter()
+	p.AddWaiter(waiter)
+	for deadline := time.After(10 * time.Second); p.HighWatermark() != 2; {
+		select {
+		case <-waiter.C:
+		case <-deadline:
+			t.Fatalf("high watermark %d, log end %d", p.HighWatermark(), end(p))
+		}
 	}
 }
 
