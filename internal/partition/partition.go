@@ -162,12 +162,6 @@ func (p *Partition) update(t *metadata.Topic, mp *metadata.Partition, settings t
 	p.finish(done, nil)
 	p.finish(failed, stale)
 	p.wake()
-	if next.leader && p.log != nil && p.log.DurableEnd() < p.log.EndOffset() {
-		// What a killed process left in the page cache is in the log and not
-		// known to be on disk. Nobody else would ask, and the high watermark
-		// would stand below it until the next write.
-		p.log.Flush(p.flushed)
-	}
 }
 
 // reportEndLocked tells the tracker how far this replica is and moves the high

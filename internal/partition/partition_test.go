@@ -425,9 +425,8 @@ func TestRestartAndDelete(t *testing.T) {
 }
 
 // A process killed with bytes in the page cache finds them in its log. They
-// were never acknowledged, but they are there, and without anybody writing the
-// high watermark must come to include them: it once stood still until the next
-// produce, and consumers waited.
+// were never acknowledged, but they are there: recovery makes them durable, and
+// the high watermark includes them without anybody having to write first.
 func TestUnsyncedTailBecomesReadableAfterKill(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	w := &world{t: t, disk: &disk{}, fs: mem, clock: clock.NewManual(time.UnixMilli(1_000_000))}
