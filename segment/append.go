@@ -35,8 +35,8 @@ func (l *Log) Append(batches []byte) (Appended, error) {
 		return Appended{}, err
 	}
 	seg := l.active()
-	if base, ok := l.rollAt(seg, a, int64(len(batches))); ok {
-		if seg, err = l.roll(base); err != nil {
+	if l.full(seg, a, int64(len(batches))) {
+		if seg, err = l.roll(); err != nil {
 			return Appended{}, err
 		}
 	}
@@ -82,23 +82,22 @@ func (l *Log) measure(batches []byte) (Appended, error) {
 	return a, nil
 }
 
-// rollAt says whether the active segment is closed before an append, and where
-// the next begins.
-func (l *Log) rollAt(seg *segment, a Appended, n int64) (base int64, ok bool) {
+// full says that the active segment is closed before an append.
+func (l *Log) full(seg *segment, a Appended, n int64) bool {
 	c := &l.mu.config
 	switch {
+	case seg.size == 0:
+		return false
 	case a.End-1-seg.base > math.MaxInt32:
 		// Kafka's index files hold offsets relative to the base in 32 bits; keep
 		// the directory one that Kafka could open.
-		return a.First, a.First != seg.base
-	case seg.size == 0:
-		return 0, false
+		return true
 	case seg.size+n > c.SegmentBytes:
-		return l.mu.end, true
+		return true
 	case c.SegmentMs > 0 && seg.times.first != noTime && a.MaxTimestamp-seg.times.first > c.SegmentMs:
-		return l.mu.end, true
+		return true
 	}
-	return 0, false
+	return false
 }
 
 // write puts the bytes behind what the segment holds.
@@ -163,9 +162,18 @@ func (l *Log) trimTail(seg *segment) {
 	l.mu.tail = l.mu.tail[:copy(l.mu.tail, l.mu.tail[n:])]
 }
 
-// roll closes the active segment and begins the next one.
-func (l *Log) roll(base int64) (*segment, error) {
-	old := l.active()
+// roll closes the active segment and begins the next one, named by the end of
+// the last batch: a later segment that begins anywhere else shows recovery that
+// bytes of this one were lost.
+func (l *Log) roll() (*segment, error) {
+	old, base := l.active(), l.mu.end
+	if len(l.mu.segments) == 1 && old.base == l.mu.start {
+		// Without its mark a new log would be taken to begin at any segment that a
+		// power cut leaves. Later rolls find it there.
+		if err := l.putMark(true, -1); err != nil {
+			return nil, l.store.fail(err)
+		}
+	}
 	seg, err := l.createSegment(base)
 	if err != nil {
 		return nil, fmt.Errorf("roll %s at %d: %w", l.id, base, err)

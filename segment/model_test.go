@@ -19,7 +19,8 @@ type model struct {
 	batches    []record.Batch // not trimmed at the start
 	start, end int64
 	hw         int64
-	forgot     bool // segments below the start were deleted, so a crash may forget their producers
+	first      int64 // batches that end at or below it were deleted with their segments
+	forgot     bool  // segments below the start were deleted, so a crash may forget their producers
 }
 
 func (m *model) truncate(end int64) {
@@ -32,10 +33,12 @@ func (m *model) truncate(end int64) {
 	}
 	for i, b := range m.batches {
 		if b.NextOffset() > end {
-			if b.BaseOffset() < end {
-				end = b.BaseOffset()
+			if i == 0 || m.batches[i-1].NextOffset() <= m.first {
+				m.restart(min(m.start, b.BaseOffset()))
+				return
 			}
 			m.batches = m.batches[:i]
+			end = m.batches[i-1].NextOffset()
 			break
 		}
 	}
@@ -185,6 +188,7 @@ func (r *modelRun) truncate() {
 	if rapid.Bool().Draw(r.t, "near") {
 		end = max(0, r.m.end-rapid.Int64Range(0, 12).Draw(r.t, "back"))
 	}
+	r.m.first = r.l.Segments()[0].Base
 	if err := r.l.Truncate(end); err != nil {
 		r.t.Fatal(err)
 	}

@@ -42,7 +42,8 @@ type recovery struct {
 
 	tail []entry // index entries of the last segment, if it was walked
 
-	cut    bool // the last of segments is cut to its size, those behind it go
+	below  []*segment // wholly below the log start: their deletion was interrupted
+	cut    bool       // the last of segments is cut to its size, those behind it go
 	behind []*segment
 }
 
@@ -68,6 +69,10 @@ func (l *Log) recover(fresh bool) error {
 	}
 	if r.mark.reset >= 0 {
 		return r.finishReset()
+	}
+	if r.known {
+		n := findSegment(r.segments, r.mark.start)
+		r.below, r.segments = r.segments[:n:n], r.segments[n:]
 	}
 	if err := r.read(); err != nil {
 		return err
@@ -222,6 +227,9 @@ func (r *recovery) durableAt(i int) int64 {
 func (r *recovery) walkFrom(first int, sizes []int64) error {
 	for i := first; i < len(r.segments); i++ {
 		s := r.segments[i]
+		if err := r.follows(i); err != nil || r.cut {
+			return err
+		}
 		w, err := r.walkSegment(s, sizes[i])
 		if err != nil && !isBadBatch(err) {
 			return fmt.Errorf("recover %s: %w", s.path(), err)
@@ -241,6 +249,32 @@ func (r *recovery) walkFrom(first int, sizes []int64) error {
 			return nil
 		}
 	}
+	return nil
+}
+
+// follows checks that segment i begins where the one before it ends. If not,
+// and that place is above the durable end, a power cut took the end of the
+// earlier file but not the later one.
+//
+// The first segment begins at or below the log start. That, too, can be undone
+// by a power cut only while nothing was durable.
+func (r *recovery) follows(i int) error {
+	s, end, durable := r.segments[i], r.mark.start, r.mark.durable
+	if i > 0 {
+		end, durable = r.segments[i-1].end, r.durableAt(i-1)
+	} else if !r.known || s.base <= r.mark.start {
+		return nil
+	}
+	err := fmt.Errorf("segment begins at %d, what is before it ends at %d", s.base, end)
+	switch {
+	case s.base == end, s.base > end && s.base <= durable:
+		return nil // the latter is a hole: below the durable end nothing gets lost
+	case end < durable:
+		return &DamageError{File: s.path(), Offset: end, Err: err}
+	}
+	r.l.store.o.Logger.Warn("torn tail is cut", "log", r.l.id.String(), "file", s.path(), "offset", end, "err", err)
+	r.cut, r.behind = true, r.segments[i:]
+	r.segments = r.segments[:i]
 	return nil
 }
 
@@ -279,7 +313,7 @@ func (r *recovery) apply() error {
 	l := r.l
 	end := r.mark.start
 	if n := len(r.segments); n > 0 {
-		end = max(end, r.segments[n-1].end)
+		end = r.segments[n-1].end
 	}
 	if end < r.mark.durable {
 		return &DamageError{File: l.dir, Offset: end, Err: fmt.Errorf("log ends at %d, offsets up to %d were durable", end, r.mark.durable)}
@@ -291,19 +325,19 @@ func (r *recovery) apply() error {
 		return l.store.fail(fmt.Errorf("recover %s: %w", l.id, err))
 	}
 	n := len(r.segments)
-	created := n == 0 || r.segments[n-1].end < end
+	created := n == 0
 	if created {
-		// Nothing there, or the log ends behind the last segment (a hole up to the
-		// log start): appends go to a file of their own.
 		seg, err := l.createSegment(end)
 		if err != nil {
 			return fmt.Errorf("recover %s: %w", l.id, err)
 		}
 		r.segments, r.tail = append(r.segments, seg), nil
 	}
-	start := r.mark.start
-	if !r.known {
-		start = r.segments[0].base
+	start := min(r.mark.start, end)
+	if first := r.segments[0].base; first > start {
+		// No marks, or old ones.
+		l.store.o.Logger.Error("log begins above its start, the first segments are missing", "log", l.id.String(), "start", start, "first", first)
+		start = first
 	}
 	l.mu.Lock()
 	l.mu.segments = r.segments
@@ -311,7 +345,7 @@ func (r *recovery) apply() error {
 		s.synced = s.size
 		l.mu.size += s.size
 	}
-	l.mu.start, l.mu.end = start, max(end, start)
+	l.mu.start, l.mu.end = start, end
 	l.mu.epochs, l.mu.producers = r.epochs, r.producers
 	l.mu.epochs.TruncateStart(start)
 	l.mu.producers.TruncateStart(start)
@@ -339,22 +373,26 @@ func (r *recovery) cutFiles() error {
 		return nil
 	}
 	l := r.l
-	if err := l.removeSegments(r.behind, false); err != nil {
+	if err := l.removeSegments(r.behind); err != nil {
 		return err
 	}
 	invariants.Fault("segment.recoverRemoved")
-	s := r.segments[len(r.segments)-1]
-	if err := l.store.disk.cut(s.path(), s.size); err != nil {
-		return err
+	end := r.mark.start
+	if n := len(r.segments); n > 0 {
+		s := r.segments[n-1]
+		if err := l.store.disk.cut(s.path(), s.size); err != nil {
+			return err
+		}
+		end = s.end
 	}
 	// The index may know more of what was cut than it should.
 	l.mu.generation++
-	l.mu.floor = min(l.mu.floor, s.end)
+	l.mu.floor = min(l.mu.floor, end)
 	l.store.index.write(func(b *pebble.Batch) {
 		for _, s := range r.behind {
 			l.store.index.dropSegment(b, l.id, s.base)
 		}
-		_ = b.DeleteRange(l.id.key(kindProducer, s.end+1), after(l.id.key(kindProducer)), nil)
+		_ = b.DeleteRange(l.id.key(kindProducer, end+1), after(l.id.key(kindProducer)), nil)
 	})
 	return nil
 }
@@ -382,27 +420,13 @@ func (r *recovery) syncFiles(end int64) error {
 	return nil
 }
 
-// dropBelowStart deletes segments below the log start whose deletion was
-// interrupted, and writes the marks of a log that was changed or is new.
+// dropBelowStart deletes what lies below the log start, and writes the marks of
+// a log that was changed or is new.
 func (r *recovery) dropBelowStart() error {
-	l := r.l
-	n := 0
-	for n < len(r.segments)-1 && r.segments[n].end <= l.mu.start {
-		n++
-	}
-	if n > 0 {
-		l.mu.Lock()
-		for _, s := range l.mu.segments[:n] {
-			l.mu.size -= s.size
-		}
-		l.mu.segments = slices.Clone(l.mu.segments[n:])
-		l.mu.names++
-		l.mu.Unlock()
-		for _, s := range r.segments[:n] {
-			if err := l.removeSegment(s); err != nil {
-				return err
-			}
+	for _, s := range r.below {
+		if err := r.l.removeSegment(s); err != nil {
+			return fmt.Errorf("recover %s: %w", r.l.id, err)
 		}
 	}
-	return l.putMark(r.cut, -1)
+	return r.l.putMark(r.cut, -1)
 }

@@ -32,7 +32,7 @@ func (l *Log) advance(start int64) (deleted int, err error) {
 		return 0, fmt.Errorf("log start of %s: %w: %d is above the log end %d", l.id, ErrOutOfRange, start, l.mu.end)
 	}
 	if seg := l.active(); start == l.mu.end && seg.size > 0 {
-		if _, err := l.roll(start); err != nil { // so that the last bytes can go too
+		if _, err := l.roll(); err != nil { // so that the last bytes can go too
 			return 0, err
 		}
 	}

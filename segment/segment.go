@@ -20,7 +20,7 @@ type segment struct {
 	// Guarded by the log's lock.
 	size    int64 // bytes of whole batches
 	end     int64 // end of the last batch, base if there is none
-	synced  int64 // bytes known to be durable
+	synced  int64 // bytes known to be durable; if all of size, so are the segments before it
 	times   times
 	trimmed bool // index entries of this segment are in Pebble, not only in memory
 

@@ -104,8 +104,10 @@ func (s *Store) open() (err error) {
 			_ = s.lock.Close()
 		}
 	}()
-	if err := s.disk.syncDir(s.o.Dir); err != nil {
-		return err
+	for _, dir := range []string{s.disk.PathDir(s.o.Dir), s.o.Dir} { // both may be new
+		if err := s.disk.syncDir(dir); err != nil {
+			return err
+		}
 	}
 	if s.marks, err = openWatermarks(s.disk, s.o.Dir, s.o.Logger); err != nil {
 		return err

@@ -15,12 +15,12 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/record"
 )
 
-// Truncate drops everything at and above end. A batch that holds end goes
-// wholly, and then the log ends at its base offset, so that it can be fetched
-// again as the source has it. Epochs, producer state, aborted transactions, the
-// durable end and the high watermark follow. When it returns the cut is durable.
-// Nothing happens if the log is not longer. An end at or below the log start
-// empties the log there.
+// Truncate drops every batch that reaches above end, and the log then ends where
+// its last batch does: at end, or below it if end lies inside a batch (which goes
+// wholly, as in Kafka, and can be fetched again as the source has it) or in a
+// hole. Epochs, producer state, aborted transactions, the durable end and the
+// high watermark follow. When it returns the cut is durable. Nothing happens if
+// the log is not longer. If no batch stays, the log is empty at its start.
 //
 // The order, each step before the next:
 //
@@ -54,6 +54,9 @@ func (l *Log) Truncate(end int64) error {
 	if err != nil {
 		return fmt.Errorf("truncate %s to %d: %w", l.id, end, err)
 	}
+	if len(c.kept) == 0 {
+		return l.restart(c.end)
+	}
 	if err := l.cut(c); err != nil {
 		return l.fail(fmt.Errorf("truncate to %d: %w", end, err))
 	}
@@ -62,30 +65,37 @@ func (l *Log) Truncate(end int64) error {
 
 // cutPlan is where a log is cut and what it knows afterwards.
 type cutPlan struct {
-	keep      int      // segments that stay, the one that is cut included
-	seg       *segment // the one that is cut
-	pos       int64    // its new size
-	end       int64    // the new log end
-	walked    walked   // what seg will hold
+	end       int64      // the new log end: the end of the last batch that stays
+	kept      []*segment // what stays, the segment that is cut included
+	gone      []*segment
+	cut       *segment // the last of kept, nil if the cut lies between two segments
+	walked    walked   // what cut will hold
 	producers *producer.Table
 }
 
-func (l *Log) planCut(end int64) (cutPlan, error) {
+func (l *Log) planCut(end int64) (c cutPlan, err error) {
 	i := findSegment(l.mu.segments, end)
 	seg := l.mu.segments[i]
-	c := cutPlan{keep: i + 1, seg: seg, end: end}
 	h, err := l.store.files.acquire(seg)
 	if err != nil {
 		return c, err
 	}
 	defer h.release()
-	c.walked, err = walk(h, seg.base, seg.size, walkOptions{interval: l.store.o.IndexInterval, end: end, noCRC: true})
+	w, err := walk(h, seg.base, seg.size, walkOptions{interval: l.store.o.IndexInterval, end: end, noCRC: true})
 	if err != nil {
-		return c, l.damage(seg, c.walked.size, c.walked.end, err)
+		return c, l.damage(seg, w.size, w.end, err)
 	}
-	c.pos = c.walked.size
-	if b := c.walked.cutBatch; b >= 0 && b < end {
-		c.end = b
+	switch {
+	case w.size > 0:
+		c = cutPlan{end: w.end, kept: l.mu.segments[:i+1], gone: l.mu.segments[i+1:], cut: seg, walked: w}
+	case i > 0:
+		c = cutPlan{end: l.mu.segments[i-1].end, kept: l.mu.segments[:i], gone: l.mu.segments[i:]}
+	default: // nothing stays
+		c.end = l.mu.start
+		if w.cutBatch >= 0 {
+			c.end = min(c.end, w.cutBatch)
+		}
+		return c, nil
 	}
 	c.producers, err = l.producersAt(c.end)
 	return c, err
@@ -94,35 +104,27 @@ func (l *Log) planCut(end int64) (cutPlan, error) {
 // cut carries a plan out; steps 2 to 6 of Truncate.
 func (l *Log) cut(c cutPlan) error {
 	next := &segment{log: l, base: c.end, end: c.end, times: unknownTimes}
-	// An empty remainder with the same name as the next file: the next takes its
-	// place at once, in a new file.
-	replaced := c.pos == 0 && c.seg.base == c.end
-	kept := l.mu.segments[:c.keep]
-	if replaced {
-		kept = kept[:c.keep-1]
-	}
-	gone := l.mu.segments[len(kept):] // begins with c.seg if that is replaced
-
 	l.mu.Lock()
 	l.countCutLocked(c.end)
-	l.mu.segments = append(append([]*segment(nil), kept...), next)
-	if !replaced {
-		c.seg.size, c.seg.end, c.seg.times = c.pos, max(c.walked.end, c.seg.base), c.walked.times
-		c.seg.synced = min(c.seg.synced, c.pos)
-		c.seg.trimmed = true
+	l.mu.segments = append(append([]*segment(nil), c.kept...), next)
+	if s := c.cut; s != nil {
+		s.size, s.end, s.times, s.trimmed = c.walked.size, c.walked.end, c.walked.times, true
+		s.synced = min(s.synced, s.size)
 	}
 	l.mu.size = 0
 	for _, s := range l.mu.segments {
 		l.mu.size += s.size
 	}
 	l.mu.end = c.end
-	l.mu.start = min(l.mu.start, c.end)
+	l.mu.start = min(l.mu.start, c.end) // it may have lain in a batch that goes, or in a hole
 	l.mu.epochs.TruncateEnd(c.end)
 	l.mu.producers = c.producers
 	l.mu.tail = l.mu.tail[:0]
 	l.indexed = 0
 	l.mu.names++
-	l.lowerLocked(c.end)
+	l.publishLocked()
+	l.durable.Store(min(l.durable.Load(), c.end))
+	l.hw.Store(min(l.hw.Load(), c.end))
 	l.mu.Unlock()
 	l.forgetHints()
 
@@ -131,31 +133,30 @@ func (l *Log) cut(c cutPlan) error {
 		return err
 	}
 	invariants.Fault("segment.truncateMarked")
-	if err := l.removeSegments(gone, replaced); err != nil {
+	if err := l.removeSegments(c.gone); err != nil {
 		return err
 	}
-	if replaced {
-		if err := l.replaceEmpty(c.seg, next); err != nil {
+	if c.cut != nil {
+		if err := l.cutFile(c.cut); err != nil {
 			return err
 		}
-	} else {
-		if err := l.cutFile(c.seg, c.pos); err != nil {
-			return err
-		}
-		if err := l.createNext(next); err != nil {
-			return err
-		}
+		invariants.Fault("segment.truncateCut")
 	}
-	invariants.Fault("segment.truncateCut")
+	if err := l.createNext(next); err != nil {
+		return err
+	}
+	invariants.Fault("segment.truncateCreated")
 	l.store.index.write(func(b *pebble.Batch) {
-		for _, s := range gone {
+		for _, s := range c.gone {
 			l.store.index.dropSegment(b, l.id, s.base)
 		}
 		_ = b.DeleteRange(l.id.key(kindProducer, c.end+1), after(l.id.key(kindProducer)), nil)
-		l.store.index.dropSegment(b, l.id, c.seg.base)
+		if c.cut != nil {
+			l.store.index.dropSegment(b, l.id, c.cut.base)
+		}
 	})
-	if !replaced {
-		l.close(c.seg, c.walked.entries, c.end)
+	if c.cut != nil {
+		l.close(c.cut, c.walked.entries, c.end)
 	}
 	return nil
 }
@@ -169,21 +170,10 @@ func (l *Log) countCutLocked(end int64) {
 	l.mu.floor = min(l.mu.floor, end)
 }
 
-// lowerLocked lowers the durable end and the high watermark to end.
-func (l *Log) lowerLocked(end int64) {
-	l.publishLocked()
-	l.durable.Store(min(l.durable.Load(), end))
-	l.hw.Store(min(l.hw.Load(), end))
-}
-
 // removeSegments removes files, the newest first. Each removal is durable
 // before the next, so that a crash leaves the beginning of the log and no hole.
-// The oldest is left for the caller where its name is used again.
-func (l *Log) removeSegments(gone []*segment, keepOldest bool) error {
+func (l *Log) removeSegments(gone []*segment) error {
 	for i := len(gone) - 1; i >= 0; i-- {
-		if keepOldest && i == 0 {
-			break
-		}
 		if err := l.removeSegment(gone[i]); err != nil {
 			return err
 		}
@@ -201,19 +191,17 @@ func (l *Log) removeSegment(s *segment) error {
 	return l.store.disk.Remove(s.path())
 }
 
-// cutFile shortens a segment's file, durably.
-func (l *Log) cutFile(s *segment, size int64) error {
-	if err := l.store.disk.cut(s.path(), size); err != nil {
+// cutFile shortens a segment's file to the segment's size, durably.
+func (l *Log) cutFile(s *segment) error {
+	if err := l.store.disk.cut(s.path(), s.size); err != nil {
 		return err
 	}
 	if !l.store.disk.real {
 		l.store.files.drop(s, false) // the name has a new file now
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	// The cut synced the file, data and all.
-	s.synced = size
-	s.dirty.Store(false)
+	// The file is durable now, but segment.synced says so only after a flush: a
+	// flush stops looking at the first segment that is synced, and those before
+	// this one may not be.
 	return nil
 }
 
@@ -224,16 +212,6 @@ func (l *Log) createNext(next *segment) error {
 	}
 	return l.store.disk.syncDir(l.dir)
 }
-
-// replaceEmpty puts an empty file in the place of one whose bytes all go.
-func (l *Log) replaceEmpty(old, next *segment) error {
-	l.store.files.drop(old, true)
-	return l.store.disk.replace(next.path(), eof{})
-}
-
-type eof struct{}
-
-func (eof) Read([]byte) (int, error) { return 0, io.EOF }
 
 // TruncateFully drops everything and begins an empty log at start. As Truncate,
 // but the marks say what is going on until it is done, because removing all

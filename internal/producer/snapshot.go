@@ -20,7 +20,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Encode appends a snapshot of the table to dst:
 //
-//	version byte, varint count of producers, each: id, epoch, coordinator epoch,
+//	version byte, touched byte, varint count of producers, each: id, epoch, coordinator epoch,
 //	last time, first offset of the open transaction, n, n batches;
 //	varint counts of decided and aborted transactions with their fields;
 //	CRC-32C of all that, 4 bytes
@@ -29,7 +29,10 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // table is restored whole.
 func (t *Table) Encode(dst []byte) []byte {
 	start := len(dst)
-	dst = append(dst, snapshotVersion)
+	dst = append(dst, snapshotVersion, 0)
+	if t.touched {
+		dst[start+1] = 1
+	}
 	ids := make([]int64, 0, len(t.producers))
 	for id := range t.producers {
 		ids = append(ids, id)
@@ -61,15 +64,16 @@ func (t *Table) Encode(dst []byte) []byte {
 
 // Decode makes a table from a snapshot.
 func Decode(src []byte) (*Table, error) {
-	if len(src) < 5 || src[0] != snapshotVersion {
+	if len(src) < 6 || src[0] != snapshotVersion {
 		return nil, fmt.Errorf("%w: %d bytes, version not %d", ErrSnapshot, len(src), snapshotVersion)
 	}
 	body, sum := src[:len(src)-4], binary.BigEndian.Uint32(src[len(src)-4:])
 	if crc32.Checksum(body, castagnoli) != sum {
 		return nil, fmt.Errorf("%w: checksum differs", ErrSnapshot)
 	}
-	r := reader{p: body[1:]}
+	r := reader{p: body[2:]}
 	t := New()
+	t.touched = body[1] != 0
 	for range r.count(6) {
 		s := &state{id: r.int(), epoch: int16(r.int()), coordEp: int32(r.int()), lastTime: r.int(), txnFirst: r.int(), n: int(r.int())}
 		if s.n < 0 || s.n > Window {

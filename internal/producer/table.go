@@ -66,6 +66,10 @@ type Table struct {
 
 	// aborted holds every aborted transaction of the log, ordered by marker.
 	aborted []aborted
+
+	// touched says that a batch ever changed the table. A table can be empty and
+	// touched: after a reset, or when everything expired.
+	touched bool
 }
 
 // state is what one producer id has written.
@@ -176,12 +180,14 @@ func (b batch) firstSeq() int32 {
 // producer id that is new, and for an aborted transaction.
 func (t *Table) Apply(b record.Batch) {
 	if b.IsControl() {
+		t.touched = true
 		t.applyControl(b)
 		return
 	}
 	if !b.HasProducerID() {
 		return
 	}
+	t.touched = true
 	s := t.state(b.ProducerID(), b.ProducerEpoch())
 	if e := b.ProducerEpoch(); e != s.epoch {
 		// A lower epoch can only come by replication or from a mirror's source, and
@@ -391,7 +397,6 @@ func (t *Table) Producers() []Producer {
 	return list
 }
 
-// Untouched says that no batch with a producer id ever left anything here.
-func (t *Table) Untouched() bool {
-	return len(t.producers) == 0 && len(t.decided) == 0 && len(t.aborted) == 0
-}
+// Untouched says that no batch ever left anything here, so that the table of
+// any beginning of the log is empty too.
+func (t *Table) Untouched() bool { return !t.touched }
