@@ -189,3 +189,42 @@ func TestReasonNames(t *testing.T) {
 		}
 	}
 }
+
+// removing is a session whose record reader removes the pipeline while its
+// bytes arrive, which is the worst moment.
+type removing struct {
+	w    *Worker
+	p    *Pipeline
+	g    *guarded
+	done chan struct{}
+	once sync.Once
+	b    *bytes.Reader
+}
+
+func (r *removing) Close() error { return nil }
+
+func (r *removing) Read(p []byte) (int, error) {
+	r.w.Remove(r.p)
+	r.g.removed.Store(true)
+	return r.b.Read(p)
+}
+
+func (r *removing) Fetch(ctx context.Context, req *sdk.FetchRequest, h sdk.FetchHandler) error {
+	b := batch(0, 3, 1)
+	r.b = bytes.NewReader(b)
+	err := h.Partition(&sdk.PartitionHeader{Key: r.p.Key(), HighWatermark: 9, Diverging: sdk.Undefined, RecordBytes: len(b)}, r)
+	r.once.Do(func() { close(r.done) })
+	return err
+}
+
+func TestNoAppendAfterRemove(t *testing.T) {
+	r := &removing{g: &guarded{t: t}, done: make(chan struct{})}
+	r.p = New(Options{Key: sdk.PartitionKey{Topic: "t"}, Target: r.g, LeaderEpoch: 9, SourceEpoch: -1, Observer: &tally{reopen: func() { t.Error("Ended after Remove") }}})
+	r.w = NewWorker(WorkerOptions{Open: func(context.Context) (sdk.Session, error) { return r, nil }})
+	r.w.Add(r.p)
+	<-r.done
+	r.w.Close()
+	if r.g.end.Load() != 0 {
+		t.Error("appended")
+	}
+}
