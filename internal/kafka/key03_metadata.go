@@ -82,12 +82,19 @@ func (s *Server) metadataTopic(img *metadata.Image, in *kmsg.MetadataRequestTopi
 	return out
 }
 
+// maxAutoCreate bounds what one request may bring about; a client that really
+// uses more topics asks again for those that are still missing.
+const maxAutoCreate = 100
+
 // autoCreate makes the named topics that are missing. A failure needs no
 // answer of its own: the topic is still unknown then, and the log says why.
 func (s *Server) autoCreate(r *request, req *kmsg.MetadataRequest) {
 	img := s.o.Controller.Image()
 	var create []controller.CreateTopic
 	for i := range req.Topics {
+		if len(create) == maxAutoCreate {
+			break
+		}
 		name := req.Topics[i].Topic
 		if name == nil || !validTopicName(*name) || img.Topic(*name) != nil || metadata.TopicID(req.Topics[i].TopicID) != (metadata.TopicID{}) {
 			continue

@@ -17,7 +17,7 @@ const (
 
 	// Buffers between these sizes are pooled by power of two. Larger ones are
 	// rare (max.message.bytes is 1 MiB by default) and would pin memory.
-	minPooled, maxPooled = 17, 22 // 128 KiB, 4 MiB
+	minPooled, maxPooled = 16, 22 // 64 KiB, 4 MiB
 
 	// decodeFactor is what the message codec may make of one byte of a hostile
 	// body (measured: 7 to 32), decodeBudget what all decoded bodies may hold.
@@ -43,8 +43,9 @@ func newMemory(total int64) *memory {
 
 // frame is one connection's request buffer and what it holds of the budget.
 type frame struct {
-	buf  []byte
-	held int64
+	buf   []byte
+	small []byte // what buf was before it came from the pool, for the next small request
+	held  int64
 }
 
 // grow moves b into a buffer with room for n, waiting for budget until ctx
@@ -59,7 +60,9 @@ func (m *memory) grow(ctx context.Context, f *frame, b []byte, n int) ([]byte, e
 	}
 	next := m.get(size)
 	next = append(next[:0], b...)
-	m.put(b)
+	if !m.put(b) && cap(b) <= freeFrame {
+		f.small = b[:0]
+	}
 	m.frames.Release(f.held)
 	if f.held = 0; size > freeFrame {
 		f.held = int64(size)
@@ -69,12 +72,12 @@ func (m *memory) grow(ctx context.Context, f *frame, b []byte, n int) ([]byte, e
 
 // release lets go of a frame between two requests, keeping what is free.
 func (m *memory) release(f *frame) {
-	if cap(f.buf) <= freeFrame {
+	if cap(f.buf) < 1<<minPooled {
 		return
 	}
 	m.put(f.buf)
 	m.frames.Release(f.held)
-	f.buf, f.held = nil, 0
+	f.buf, f.held = f.small, 0
 }
 
 // roundUp is the next power of two, or n when no pool would take the buffer.
@@ -94,15 +97,19 @@ func (m *memory) get(size int) []byte {
 	return make([]byte, 0, size)
 }
 
-func (m *memory) put(b []byte) {
+// put gives a buffer back; false when it is of no size that a pool keeps.
+func (m *memory) put(b []byte) bool {
 	c := cap(b)
 	if c&(c-1) != 0 {
-		return // not one of ours
+		return false
 	}
-	if i := bits.Len(uint(c)) - 1 - minPooled; i >= 0 && i < len(m.pools) {
-		b = b[:0]
-		m.pools[i].Put(&b)
+	i := bits.Len(uint(c)) - 1 - minPooled
+	if i < 0 || i >= len(m.pools) {
+		return false
 	}
+	b = b[:0]
+	m.pools[i].Put(&b)
+	return true
 }
 
 // acquireDecode reserves what decoding a body may allocate and returns the
