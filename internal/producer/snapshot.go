@@ -59,6 +59,11 @@ func (t *Table) Encode(dst []byte) []byte {
 	for _, a := range t.aborted {
 		put(a.producer, a.first, a.marker, a.stable)
 	}
+	return seal(dst, start)
+}
+
+// seal appends the checksum of dst[start:].
+func seal(dst []byte, start int) []byte {
 	return binary.BigEndian.AppendUint32(dst, crc32.Checksum(dst[start:], castagnoli))
 }
 
