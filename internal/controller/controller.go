@@ -18,6 +18,7 @@ import (
 type Controller struct {
 	o        Options
 	codec    codec
+	meters   *meters
 	etcd     *embedded
 	follower *follower
 	dispatch *dispatcher
@@ -59,13 +60,13 @@ func Open(ctx context.Context, o Options) (*Controller, error) {
 		return nil, err
 	}
 	c := &Controller{
-		o: o, etcd: etcd, codec: codec{seal},
+		o: o, etcd: etcd, codec: codec{seal}, meters: newMeters(),
 		requests: make(chan *request, maxQueued),
 		terms:    make(chan *term),
 	}
 	c.mu.changed = make(chan struct{})
 	c.stopCtx, c.cancel = context.WithCancel(context.Background())
-	c.follower = newFollower(etcd.client, c.codec, o.Logger, o.Clock)
+	c.follower = newFollower(etcd.client, c.codec, o.Logger, o.Clock, c.meters)
 	c.dispatch = newDispatcher(c.follower)
 	if err := c.prepare(ctx); err != nil {
 		c.cancel()
@@ -255,7 +256,7 @@ func (c *Controller) run() {
 // stand campaigns until it wins, and hands the term over.
 func (c *Controller) stand() {
 	for c.stopCtx.Err() == nil {
-		t, err := campaign(c.stopCtx, c.etcd.client, c.o)
+		t, err := campaign(c.stopCtx, c.etcd.client, c.o, c.meters)
 		if err == nil {
 			select {
 			case c.terms <- t:

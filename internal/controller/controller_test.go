@@ -270,7 +270,7 @@ func TestUncertainWrite(t *testing.T) {
 	create(t, c, "orders", 200)
 
 	// A copy of the term is the request that was sent and not heard of again.
-	zombie := &term{client: c.etcd.client, timeout: time.Minute}
+	zombie := &term{client: c.etcd.client, timeout: time.Minute, clock: clock.System(), meters: c.meters}
 	keys, err := c.etcd.client.Get(t.Context(), keyElection+"/", clientv3.WithPrefix())
 	if err != nil {
 		t.Fatal(err)
@@ -339,7 +339,7 @@ func TestCompactedWatch(t *testing.T) {
 	register(t, c, 1)
 	create(t, c, "stays", 2)
 	create(t, c, "goes", 2)
-	behind := newFollower(c.etcd.client, c.codec, c.o.Logger, clock.System())
+	behind := newFollower(c.etcd.client, c.codec, c.o.Logger, clock.System(), c.meters)
 	if err := behind.read(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,7 @@ type follower struct {
 	codec  codec
 	logger *slog.Logger
 	clock  clock.Clock
+	meters *meters
 
 	// current is the latest image, for the many who only look. It is stored
 	// under mu, before waiters are told.
@@ -43,13 +44,13 @@ type follower struct {
 		revision int64
 		// changed is closed and replaced when revision moves.
 		changed chan struct{}
-		// rereads counts full reads after the first, for tests and metrics.
+		// rereads counts full reads after the first.
 		rereads int
 	}
 }
 
-func newFollower(client *clientv3.Client, c codec, logger *slog.Logger, clk clock.Clock) *follower {
-	f := &follower{client: client, codec: c, logger: logger, clock: clk}
+func newFollower(client *clientv3.Client, c codec, logger *slog.Logger, clk clock.Clock, m *meters) *follower {
+	f := &follower{client: client, codec: c, logger: logger, clock: clk, meters: m}
 	f.current.Store(metadata.NewImage())
 	f.mu.builder = newBuilder(f.image())
 	f.mu.changed = make(chan struct{})
@@ -239,6 +240,7 @@ func (f *follower) read(ctx context.Context) error {
 		}
 		key = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
 	}
+	f.meters.fullReads.Inc()
 	b := newBuilder(metadata.NewImage())
 	if err := b.apply(changes, revision); err != nil {
 		return fmt.Errorf("read metadata: %w", err)

@@ -42,8 +42,10 @@ type Options struct {
 	// Kafka's bound for one request.
 	MaxPartitionsPerTopic int32
 
-	// ElectionTTL is how long a controller that vanished keeps its office; etcd
-	// counts in whole seconds. Default 5 s.
+	// ElectionTTL is how long a controller that vanished keeps its office from
+	// other nodes; etcd counts in whole seconds. A node that starts again takes its
+	// own office back at once. Shorter: sooner replaced; longer: a process starved
+	// of CPU is not deposed. Default 10 s.
 	ElectionTTL time.Duration
 	// QuotaBytes is where etcd stops writing. Default 4 GiB.
 	QuotaBytes int64
@@ -74,7 +76,7 @@ func (o *Options) EnsureDefaults() {
 		o.MaxPartitionsPerTopic = 10_000
 	}
 	if o.ElectionTTL == 0 {
-		o.ElectionTTL = 5 * time.Second
+		o.ElectionTTL = 10 * time.Second
 	}
 	if o.QuotaBytes == 0 {
 		o.QuotaBytes = 4 << 30

@@ -8,6 +8,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"github.com/lockstep-kafka/lockstep/internal/clock"
 )
 
 // term is one controller's time in office. Two compares fence every transaction
@@ -27,6 +29,8 @@ type term struct {
 	rev     int64 // create revision of key: grows from term to term
 	chain   int64 // modification revision of the chain key
 	timeout time.Duration
+	clock   clock.Clock
+	meters  *meters
 }
 
 var (
@@ -38,7 +42,7 @@ var (
 )
 
 // campaign wins the election. It blocks as long as another node holds the office.
-func campaign(ctx context.Context, client *clientv3.Client, o Options) (*term, error) {
+func campaign(ctx context.Context, client *clientv3.Client, o Options, m *meters) (*term, error) {
 	name := memberName(o.NodeID)
 	if err := retire(ctx, client, name); err != nil {
 		return nil, err
@@ -49,7 +53,7 @@ func campaign(ctx context.Context, client *clientv3.Client, o Options) (*term, e
 		return nil, fmt.Errorf("controller election: %w", err)
 	}
 	e := concurrency.NewElection(session, keyElection)
-	t := &term{client: client, session: session, timeout: o.RequestTimeout}
+	t := &term{client: client, session: session, timeout: o.RequestTimeout, clock: o.Clock, meters: m}
 	if err := e.Campaign(ctx, name); err != nil {
 		t.resign()
 		return nil, fmt.Errorf("controller election: %w", err)
@@ -107,6 +111,7 @@ func (t *term) commit(ctx context.Context, writes []write) (revision int64, err 
 		}
 	}
 	ops = append(ops, clientv3.OpPut(keyChain, t.key))
+	began := t.clock.Now()
 	resp, err := t.client.Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(t.key), "=", t.rev),
 			clientv3.Compare(clientv3.ModRevision(keyChain), "=", t.chain)).
@@ -116,10 +121,13 @@ func (t *term) commit(ctx context.Context, writes []write) (revision int64, err 
 	if err != nil {
 		return 0, fmt.Errorf("write metadata: %w", err)
 	}
+	t.meters.commit.Update(t.clock.Now().Sub(began).Seconds())
 	if resp.Succeeded {
+		t.meters.commits.Inc()
 		t.chain = resp.Header.Revision
 		return t.chain, nil
 	}
+	t.meters.refused.Inc()
 	kvs := resp.Responses[0].GetResponseRange().Kvs
 	if len(kvs) == 0 || kvs[0].CreateRevision != t.rev {
 		return 0, errDeposed
