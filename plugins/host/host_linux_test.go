@@ -59,10 +59,11 @@ func TestDefaultDecides(t *testing.T) {
 		"panic":    "",
 	} {
 		t.Run(mode, func(t *testing.T) {
-			h, e := start(t, testPlugin(path, mode), func(o *Options) { o.DecisionTimeout = 50 * time.Millisecond })
-			if mode != "late" { // on a laden machine 50 ms are short for a real answer
-				h.o.DecisionTimeout = 20 * time.Second
-			}
+			h, e := start(t, testPlugin(path, mode), func(o *Options) {
+				if mode == "late" {
+					o.DecisionTimeout = 50 * time.Millisecond
+				}
+			})
 			policy, b := truncationOf(t, h)
 			d, err := policy.DecideTruncation(t.Context(), question)
 			if err != nil || d.Action != sdk.TruncateCut || d.Target != 20 || b.asked != 1 {

@@ -180,7 +180,8 @@ func (e *events) wait(t *testing.T, message string) string {
 func start(t *testing.T, spec Plugin, set func(*Options)) (*Host, *events) {
 	t.Helper()
 	e := &events{slog.NewTextHandler(t.Output(), nil), make(chan string, 1000)}
-	o := Options{Dir: shortDir(t), Logger: slog.New(e), Plugins: []Plugin{spec}, BackoffInitial: time.Millisecond}
+	o := Options{Dir: shortDir(t), Logger: slog.New(e), Plugins: []Plugin{spec}, BackoffInitial: time.Millisecond,
+		StartTimeout: 20 * time.Second, DecisionTimeout: 20 * time.Second} // on a laden machine
 	if set != nil {
 		set(&o)
 	}

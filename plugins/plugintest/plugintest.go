@@ -22,6 +22,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/lockstep-kafka/lockstep/plugins/host"
 	"github.com/lockstep-kafka/lockstep/plugins/sdk"
@@ -33,6 +34,10 @@ type Options struct {
 	Args  []string
 	Env   []string
 	Kinds []sdk.Kind
+
+	// DecisionTimeout is how long one answer may take. Default 30 s, which only
+	// a policy that hangs exceeds; a broker gives 2 s.
+	DecisionTimeout time.Duration
 
 	// Echo is an address that the transport reaches and that sends back what it
 	// is sent. Empty: a local TCP server.
@@ -79,10 +84,16 @@ func Host(t testing.TB, o Options) *host.Host {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
+	if o.DecisionTimeout == 0 {
+		o.DecisionTimeout = 30 * time.Second
+	}
 	h, err := host.Open(host.Options{
-		Dir:     dir,
-		Logger:  slog.New(slog.NewTextHandler(t.Output(), nil)),
-		Plugins: []host.Plugin{{Name: "tested", Path: o.Path, SHA256: Sum(t, o.Path), Args: o.Args, Env: o.Env, Kinds: o.Kinds}},
+		Dir:             dir,
+		Logger:          slog.New(slog.NewTextHandler(t.Output(), nil)),
+		DecisionTimeout: o.DecisionTimeout,
+		StartTimeout:    patience, // the machine's load is not the plugin's fault
+		DialTimeout:     patience,
+		Plugins:         []host.Plugin{{Name: "tested", Path: o.Path, SHA256: Sum(t, o.Path), Args: o.Args, Env: o.Env, Kinds: o.Kinds}},
 	})
 	if err != nil {
 		t.Fatal(err)
