@@ -10,23 +10,20 @@ import (
 // are named by id, but a topic must also fit on a Kafka that mirrors us.
 const maxNameLength = 249
 
-// ErrInvalidName is a name that Kafka's rules for topics do not allow.
-var ErrInvalidName = errors.New("invalid name")
-
 // ValidateTopicName applies Kafka's rules.
 func ValidateTopicName(name string) error {
 	switch {
 	case name == "":
-		return fmt.Errorf("%w: it is empty", ErrInvalidName)
+		return errors.New("it is empty")
 	case name == "." || name == "..":
-		return fmt.Errorf("%w: %q", ErrInvalidName, name)
+		return fmt.Errorf("%q is reserved", name)
 	case len(name) > maxNameLength:
-		return fmt.Errorf("%w: %d characters, more than %d", ErrInvalidName, len(name), maxNameLength)
+		return fmt.Errorf("%d characters, more than %d", len(name), maxNameLength)
 	}
 	for _, r := range name {
 		legal := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-'
 		if !legal {
-			return fmt.Errorf("%w: %q holds %q; allowed are ASCII letters, digits, '.', '_' and '-'", ErrInvalidName, name, r)
+			return fmt.Errorf("%q holds %q; allowed are ASCII letters, digits, '.', '_' and '-'", name, r)
 		}
 	}
 	return nil
@@ -40,7 +37,7 @@ func ValidateMirrorName(name string) error {
 	}
 	for _, s := range []string{suffixPaused, suffixStopped} {
 		if strings.HasSuffix(name, s) {
-			return fmt.Errorf("%w: %q ends in %s, which marks a state", ErrInvalidName, name, s)
+			return fmt.Errorf("%q ends in %s, which marks a state", name, s)
 		}
 	}
 	return nil
