@@ -29,6 +29,8 @@ type Coordinator struct {
 	o     Options
 	count atomic.Int64 // groups of all shards
 	loads *metrics.PrometheusHistogram
+	// rebalances counts generations, refusals batches that the log did not take.
+	rebalances, refusals *metrics.Counter
 
 	mu struct {
 		sync.RWMutex
@@ -45,7 +47,12 @@ func New(o Options) (*Coordinator, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	c := &Coordinator{o: o, creating: make(chan struct{}, 1), loads: obs.Histogram("lockstep_group_load_seconds")}
+	c := &Coordinator{
+		o: o, creating: make(chan struct{}, 1),
+		loads:      obs.Histogram("lockstep_group_load_seconds"),
+		rebalances: obs.Counter("lockstep_group_rebalances_total"),
+		refusals:   obs.Counter("lockstep_group_write_errors_total"),
+	}
 	c.mu.shards = map[int32]*shard{}
 	obs.Gauge("lockstep_groups", func() float64 { return float64(c.count.Load()) })
 	return c, nil

@@ -211,8 +211,12 @@ func (s *shard) group(id string, create bool, now time.Time) (*slot, error) {
 // step feeds one input to one group and does what comes of it.
 func (s *shard) step(sl *slot, now time.Time, in any) {
 	var fx effects
+	generation := sl.m.generation
 	if err := sl.m.step(now, in, &fx); err != nil {
 		s.logger.Error("group state is broken", "group", sl.m.id, "err", err)
+	}
+	if sl.m.generation != generation {
+		s.c.rebalances.Inc()
 	}
 	for _, r := range fx.replies {
 		s.answer(r.to, r.result)
@@ -309,6 +313,7 @@ func (s *shard) settle(now time.Time) {
 		s.sent[0] = nil
 		s.sent = s.sent[1:]
 		if b.err != nil {
+			s.c.refusals.Inc()
 			s.logger.Warn("group batch not stored", "writes", len(b.writes), "err", b.err)
 		}
 		for _, q := range b.writes {

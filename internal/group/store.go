@@ -84,17 +84,17 @@ func (s *PartitionStore) Load(ctx context.Context, index, leaderEpoch int32, fn 
 	end := info.LogEnd
 	var buf []byte
 	for at := info.LogStart; at < end && ctx.Err() == nil; {
-		next, got, err := s.loadSome(p, at, leaderEpoch, buf, fn)
-		if err != nil {
+		r := replayRead{at: at, buf: buf}
+		if err := r.run(p, leaderEpoch, fn); err != nil {
 			return err
 		}
-		if buf = got; next > at {
-			at = next
+		if buf = r.buf; r.next > at {
+			at = r.next
 			continue
 		}
-		if p.Info().HighWatermark >= end {
-			// Nothing to read below a high watermark: compaction has taken the
-			// log's last records.
+		if r.highWatermark >= end {
+			// Nothing to read below the high watermark of that read: compaction
+			// has taken the log's last records.
 			return nil
 		}
 		select {
@@ -106,43 +106,52 @@ func (s *PartitionStore) Load(ctx context.Context, index, leaderEpoch int32, fn 
 	return ctx.Err()
 }
 
-// loadSome reads once. It returns the offset to go on from, and the buffer.
-func (s *PartitionStore) loadSome(p *partition.Partition, at int64, leaderEpoch int32, buf []byte,
-	fn func(record.Batch) error) (next int64, _ []byte, err error) {
+// replayRead is one read of a replay. The high watermark is that of the read
+// itself: asked for afterwards, it might have passed what the read could not see.
+type replayRead struct {
+	at            int64
+	buf           []byte // reused from read to read
+	next          int64  // where to go on
+	highWatermark int64
+}
+
+func (r *replayRead) run(p *partition.Partition, leaderEpoch int32, fn func(record.Batch) error) error {
+	r.next = r.at
 	res, err := p.Read(partition.ReadRequest{
-		Offset: at, MaxBytes: loadBytes, AtLeastOne: true,
+		Offset: r.at, MaxBytes: loadBytes, AtLeastOne: true,
 		Isolation: partition.ReadUncommitted, CurrentLeaderEpoch: leaderEpoch, LastFetchedEpoch: -1,
 	})
 	if err != nil {
-		return at, buf, err
+		return err
 	}
+	r.highWatermark = res.HighWatermark
 	n := res.View.Len()
 	if n == 0 {
-		return at, buf, nil
+		return nil
 	}
 	defer res.View.Release()
-	if cap(buf) < n {
-		buf = make([]byte, n)
+	if cap(r.buf) < n {
+		r.buf = make([]byte, n)
 	}
-	buf = buf[:n]
-	if _, err := res.View.ReadAt(buf, 0); err != nil {
-		return at, buf, fmt.Errorf("%s at %d: %w", TopicName, at, err)
+	r.buf = r.buf[:n]
+	if _, err := res.View.ReadAt(r.buf, 0); err != nil {
+		return fmt.Errorf("%s at %d: %w", p.Key(), r.at, err)
 	}
-	for rest := buf; len(rest) > 0; {
+	for rest := r.buf; len(rest) > 0; {
 		var b record.Batch
 		if b, rest, err = record.Next(rest); err != nil {
-			return at, buf, fmt.Errorf("%s at %d: %w", TopicName, at, err)
+			return fmt.Errorf("%s at %d: %w", p.Key(), r.next, err)
 		}
-		if b.NextOffset() <= at { // the read begins with the batch that holds the offset
+		if b.NextOffset() <= r.next { // the read begins with the batch that holds the offset
 			continue
 		}
 		if err := b.VerifyCRC(); err != nil {
-			return at, buf, fmt.Errorf("%s: %w", TopicName, err)
+			return fmt.Errorf("%s: %w", p.Key(), err)
 		}
 		if err := fn(b); err != nil {
-			return at, buf, err
+			return err
 		}
-		at = b.NextOffset()
+		r.next = b.NextOffset()
 	}
-	return at, buf, nil
+	return nil
 }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/lockstep-kafka/lockstep/internal/clock"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
@@ -174,6 +176,73 @@ func TestPartitionStore(t *testing.T) {
 	if got := b.offsets("a"); got != some {
 		t.Fatalf("after a restart: %s", got)
 	}
+}
+
+// gate is a file system whose fsyncs wait while it is held.
+type gate struct{ sync.RWMutex }
+
+func (g *gate) MaybeError(op errorfs.Op) error {
+	if op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData {
+		g.RLock()
+		defer g.RUnlock()
+	}
+	return nil
+}
+
+func (g *gate) String() string { return "gate" }
+
+// What is in the log and not acknowledged yet may be so later: a replay waits
+// for it instead of ending at the high watermark.
+func TestLoadWaitsForTheHighWatermark(t *testing.T) {
+	g := &gate{}
+	b := &broker{t: t, fs: errorfs.Wrap(vfs.NewMem(), g), clock: clock.NewManual(epoch0)}
+	b.open()
+	defer func() { b.close() }()
+	b.edit(func(e *metadata.Editor) { e.PutTopic(topicOf(1, TopicName, 1, 0, 1)) })
+	ps := NewPartitionStore(b.parts, func() *metadata.Image { return b.image })
+	acked := make(chan error, 4)
+	ps.Append(0, 0, offsetBatch(), func(err error) { acked <- err })
+	if err := <-acked; err != nil {
+		t.Fatal(err)
+	}
+	g.Lock()
+	release := sync.OnceFunc(g.Unlock)
+	defer release()
+	for range 3 {
+		ps.Append(0, 0, offsetBatch(), func(err error) { acked <- err })
+	}
+	last, loaded := int64(-1), make(chan error, 1)
+	seen := make(chan struct{}, 4)
+	go func() {
+		loaded <- ps.Load(t.Context(), 0, 0, func(b record.Batch) error { last = b.LastOffset(); seen <- struct{}{}; return nil })
+	}()
+	<-seen // what is acknowledged; the rest only after the disk has it
+	select {
+	case err := <-loaded:
+		t.Fatalf("load ended at offset %d: %v", last, err)
+	default:
+	}
+	release()
+	if err := <-loaded; err != nil || last != 3 {
+		t.Fatalf("loaded up to %d: %v", last, err)
+	}
+	for range 3 {
+		if err := <-acked; err != nil {
+			t.Fatal(err)
+		}
+	}
+	// And it can be given up.
+	g.Lock()
+	again := sync.OnceFunc(g.Unlock)
+	defer again()
+	ps.Append(0, 0, offsetBatch(), func(err error) { acked <- err })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := ps.Load(ctx, 0, 0, func(record.Batch) error { return nil }); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	again()
+	<-acked
 }
 
 func offsetBatch() []byte {
