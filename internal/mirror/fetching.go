@@ -51,7 +51,11 @@ func (t *task) mirror(moved bool, was location) outcome {
 // attach makes the fetcher; run adds it to the worker after the machine has
 // been told.
 func (t *task) attach(p *partition.Partition, loc location) error {
-	key := workerKey{loc.broker, fetcherIndex(t.r.key.topic, t.r.key.index, t.r.m.o.FetchersPerBroker)}
+	cluster, err := t.peer.source()
+	if err != nil {
+		return err
+	}
+	key := workerKey{cluster, loc.broker, fetcherIndex(t.r.key.topic, t.r.key.index, t.r.m.o.FetchersPerBroker)}
 	w, err := t.peer.worker(key)
 	if err != nil {
 		return err

@@ -131,6 +131,7 @@ func (m *Manager) Close() {
 	m.shared.RUnlock()
 	for _, p := range peers {
 		p.close()
+		p.dropMetrics()
 	}
 	// Tasks under way end with their context; Release waits for them.
 	_ = m.pool.ReleaseTimeout(30 * time.Second)
@@ -169,7 +170,6 @@ type (
 	}
 	// taskEnded frees the partition for its next action.
 	taskEnded struct{ t *task }
-	// dropEnded says that a peer that was removed is closed.
 )
 
 // post sends an input to the machine of a partition, if this broker leads it.
@@ -283,6 +283,9 @@ func (m *Manager) removePeer(name string) {
 	delete(m.shared.peers, name)
 	m.shared.Unlock()
 	if p != nil {
+		// At once, and not when it is closed: a mirror of that name may be
+		// created meanwhile, and its series are the same.
+		p.dropMetrics()
 		m.done.Add(1)
 		go func() { // its workers may take a moment to end
 			defer m.done.Done()
@@ -373,14 +376,15 @@ func (m *Manager) step(r *replica, in any) {
 	if r.machine == nil {
 		return
 	}
-	before, info := r.machine.state, r.machine.failure
+	before, failed := r.machine.state, r.machine.failure
 	effects := r.machine.step(in)
-	if after := r.machine.state; after != before {
+	after := r.machine.state
+	if after != before {
 		m.countState(before, -1)
 		m.countState(after, 1)
-		r.logState(before, after)
-	} else if r.machine.failure.message != info.message && after == metadata.StateFailed {
-		r.logState(before, after)
+	}
+	if after != before || r.machine.failure != failed {
+		r.logState(before, after, failed)
 	}
 	r.clearing.Store(r.machine.state == metadata.StateMirroring && r.machine.failure != (failure{}))
 	for _, e := range effects {

@@ -216,6 +216,36 @@ func TestManagerRestart(t *testing.T) {
 	}
 }
 
+// Other settings of the connection close it and open another; what runs goes on
+// (C5). Filters do not touch it.
+func TestReconfigure(t *testing.T) {
+	src := newSource(t, kfake.SeedTopics(3, "orders"))
+	w := newWorld(t, nil)
+	produce(t, src, "orders", 0, "a")
+	w.create("m", src)
+	w.start("m", ".*")
+	w.caughtUp("orders", 0, 1)
+	set := func(name, value string) {
+		t.Helper()
+		for _, err := range w.ctrl.AlterConfigs(w.ctx, []controller.AlterConfigs{{Type: controller.ResourceMirror, Name: "m",
+			Ops: []controller.ConfigOp{{Name: name, Value: &value}}}}, false) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	before := w.m.peer("m").mu.cluster
+	set("groups.exclude", "x")
+	set("fetch.max.bytes", "65536")
+	w.until("another connection", func() bool { c, err := w.m.peer("m").source(); return err == nil && c != before })
+	for p := range int32(3) {
+		produce(t, src, "orders", p, "b")
+	}
+	w.caughtUp("orders", 0, 2)
+	w.caughtUp("orders", 1, 1)
+	w.caughtUp("orders", 2, 1)
+}
+
 // Leader elections on the source are followed; so many of them raise our epoch.
 func TestSourceElections(t *testing.T) {
 	src := newSource(t, kfake.NumBrokers(2), kfake.SeedTopics(1, "orders"))

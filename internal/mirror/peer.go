@@ -54,10 +54,12 @@ type peer struct {
 	groupErrors  *metrics.Counter
 }
 
-// workerKey says which partitions share a connection (W20).
+// workerKey says which partitions share a connection (W20). Other settings are
+// another cluster, so that nobody joins a worker of the old ones (C5).
 type workerKey struct {
-	broker sdk.BrokerAddr
-	index  int
+	cluster *source.Cluster
+	broker  sdk.BrokerAddr
+	index   int
 }
 
 type workerUse struct {
@@ -134,7 +136,6 @@ func (p *peer) close() {
 	p.topics.wait()
 	p.epochs.wait()
 	p.done.Wait()
-	p.dropMetrics()
 }
 
 // wake asks for a refresh soon.
@@ -353,15 +354,11 @@ func (p *peer) lastMirrored(ctx context.Context, keys []sdk.PartitionKey) []lmeA
 // worker gives the worker for a partition, starting it if there is none, and
 // counts the use.
 func (p *peer) worker(key workerKey) (*pipeline.Worker, error) {
-	cluster, err := p.source()
-	if err != nil {
-		return nil, err
-	}
 	millis := func(name string, otherwise int64) time.Duration {
 		return time.Duration(p.configInt(name, otherwise)) * time.Millisecond
 	}
 	o := pipeline.WorkerOptions{
-		Open:              func(ctx context.Context) (sdk.Session, error) { return cluster.Transport().Open(ctx, key.broker) },
+		Open:              func(ctx context.Context) (sdk.Session, error) { return key.cluster.Transport().Open(ctx, key.broker) },
 		MaxWait:           millis("fetch.wait.max.ms", 1000),
 		MinBytes:          int32(p.configInt("fetch.min.bytes", 1)),
 		MaxBytes:          int32(p.configInt("fetch.response.max.bytes", 10<<20)),

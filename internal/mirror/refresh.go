@@ -14,6 +14,7 @@ import (
 
 // syncState is what the refresh goroutine of a peer remembers between rounds.
 type syncState struct {
+	away    bool                           // the last round did not reach the source
 	missing map[string]int                 // rounds in which a topic was not on the source (W17)
 	configs map[string]map[string]struct{} // keys that the sync has set, by topic (W48)
 	told    map[string]string              // what was last logged about a subject
@@ -71,6 +72,7 @@ func (p *peer) refresh(ctx context.Context) {
 	cluster, err := p.checkSource(ctx, mirror, attached)
 	p.note(syncSource, err)
 	if err != nil {
+		p.sync.away = true
 		return
 	}
 
@@ -79,7 +81,10 @@ func (p *peer) refresh(ctx context.Context) {
 		err = p.syncTopics(ctx, img, attached, listing)
 	}
 	p.note(syncTopics, err)
-	p.wakeFailed(attached)
+	if p.sync.away && err == nil {
+		p.sync.away = false
+		p.wakeFailed(attached)
+	}
 	if !p.m.leadsMirrors(img) {
 		return
 	}

@@ -51,14 +51,31 @@ func (r *replica) log() *slog.Logger {
 	return r.m.o.Logger.With("mirror", r.peer.name, "topic", r.key.topic, "partition", r.key.index)
 }
 
-// logState writes the one line per state change.
-func (r *replica) logState(from, to metadata.MirrorState) {
-	log := r.log().With("from", from.String(), "state", to.String(), "epoch", r.machine.view.leaderEpoch)
-	if to == metadata.StateFailed {
-		log.Warn("mirror partition failed", "attempt", r.machine.failure.attempt, "err", r.machine.failure.message)
+// logState writes the one line per change of state. Retries of the same failure
+// are expected and only told at debug level: an outage is one line per partition
+// when it begins and one when it is over.
+func (r *replica) logState(from, to metadata.MirrorState, was failure) {
+	now := r.machine.failure
+	level, text := slog.LevelInfo, "mirror partition changed state"
+	switch {
+	case to == metadata.StateFailed:
+		level, text = slog.LevelWarn, "mirror partition failed"
+		if was.message == now.message {
+			level = slog.LevelDebug
+		}
+	case from == to:
+		text = "mirror partition works again"
+	case now != failure{}:
+		level, text = slog.LevelDebug, "mirror partition tries again"
+	}
+	if !r.m.o.Logger.Enabled(r.m.ctx, level) {
 		return
 	}
-	log.Info("mirror partition changed state")
+	log := r.log().With("from", from.String(), "state", to.String(), "epoch", r.machine.view.leaderEpoch)
+	if to == metadata.StateFailed {
+		log = log.With("attempt", now.attempt, "err", now.message)
+	}
+	log.Log(r.m.ctx, level, text)
 }
 
 // stateWrite is what goes to the controller for a wish.

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/source"
@@ -39,6 +41,9 @@ func (c *Coordinator) Start(ctx context.Context, r StartRequest) ([]TopicOutcome
 	err = c.withSource(ctx, m, false, func(ctx context.Context, cluster *source.Cluster) error {
 		listing, err := cluster.Metadata(ctx, nil)
 		if err != nil {
+			return err
+		}
+		if err := seeNamed(ctx, cluster, m, listing, r); err != nil {
 			return err
 		}
 		var wanted []*source.Topic
@@ -77,6 +82,36 @@ func (c *Coordinator) Start(ctx context.Context, r StartRequest) ([]TopicOutcome
 	out = append(out, outcomes(results)...)
 	slices.SortFunc(out, func(a, b TopicOutcome) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
+}
+
+// plainName matches a pattern that can only mean one topic.
+var plainName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+
+// seeNamed asks for the topics that the request names and the listing lacks. A
+// source leaves out of a listing what we have no right to see, but says so of a
+// topic that is asked for by name: the operator learns of the missing right now,
+// and not from a topic that never comes.
+func seeNamed(ctx context.Context, cluster *source.Cluster, m *metadata.Mirror, listing *source.Metadata, r StartRequest) error {
+	var absent []string
+	for _, name := range append(slices.Clone(r.Topics), r.Include...) {
+		if name = strings.TrimSpace(name); listing.Topics[name] == nil && plainName.MatchString(name) {
+			absent = append(absent, name)
+		}
+	}
+	if len(absent) == 0 {
+		return nil
+	}
+	asked, err := cluster.Metadata(ctx, absent)
+	if err != nil {
+		return err
+	}
+	for _, name := range absent {
+		if t := asked.Topics[name]; t != nil && errors.Is(t.Err, kerr.TopicAuthorizationFailed) {
+			return fmt.Errorf("source %s: topic %s: the mirror's principal lacks rights (READ, DESCRIBE and DESCRIBE_CONFIGS are needed): %w",
+				m.Config(metadata.MirrorBootstrapServers), name, t.Err)
+		}
+	}
+	return nil
 }
 
 // startFilters are the expressions that decide which source topics a start

@@ -218,6 +218,7 @@ func (m *machine) step(in any) []effect {
 		if m.fetching {
 			return m.run(actMirror)
 		}
+		return m.step(sourceBack{})
 	case sourceBack:
 		if m.state == metadata.StateFailed && !m.wanting && m.failure.unreachable() {
 			return m.retry()
