@@ -73,6 +73,7 @@ func newRootCommand() *cobra.Command {
 	root.AddCommand(
 		newServerCommand(),
 		newMirrorsCommand(),
+		newDumpLogCommand(),
 		newPerfCommand(),
 		newVerifyCommand(),
 		newDemoCommand(),

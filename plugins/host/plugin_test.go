@@ -16,6 +16,7 @@ import (
 
 	"github.com/lockstep-kafka/lockstep/plugins/proto"
 	"github.com/lockstep-kafka/lockstep/plugins/sdk"
+	"github.com/lockstep-kafka/lockstep/plugins/serve"
 )
 
 // The test's own executable is the plugin: when the handshake is in its
@@ -40,11 +41,11 @@ func servePlugin(mode string) {
 		fmt.Println("hello")
 	}
 	p := &testPolicy{mode: mode}
-	served := sdk.Plugin{Name: "test", Version: mode, Truncation: p, UncleanElection: p, Dial: p.dial}
+	served := serve.Plugin{Name: "test", Version: mode, Truncation: p, UncleanElection: p, Dial: p.dial}
 	if mode == "policies" {
 		served.Dial = nil
 	}
-	sdk.Serve(served)
+	serve.Run(served)
 }
 
 // testPolicy is a policy that behaves as its mode says.

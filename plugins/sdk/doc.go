@@ -1,5 +1,6 @@
-// Package sdk is all that a plugin author imports, and it imports nothing of
-// Lockstep itself but the messages in plugins/proto, which import nothing.
+// Package sdk holds the seams that a plugin author implements; it imports
+// nothing of Lockstep. The main of a plugin process also calls plugins/serve,
+// which is apart so that the byte path does not link what only plugins need.
 //
 // It names two seams of a mirror:
 //
@@ -10,8 +11,8 @@
 //     the few moments in which a mirror may lose records. The built-in ones
 //     give exactly the documented behaviour.
 //
-// A plugin process is a main that fills a [Plugin] and calls [Serve]. It can
-// offer the policies and, as a [DialFunc], the way to a broker; a Session of its
+// A plugin process is a main that fills a serve.Plugin and calls serve.Run. It
+// can offer the policies and, as a [DialFunc], the way to a broker; a Session of its
 // own it cannot offer, because record bytes do not pass through messages.
 //
 // What flows: the pipeline asks a session for bytes from the end of its log and

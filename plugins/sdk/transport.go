@@ -87,8 +87,9 @@ type PartitionHeader struct {
 
 // FetchHandler receives a response while it is still arriving.
 //
-// Partition is called once per partition of the response, in the response's
-// order. records yields exactly h.RecordBytes bytes: whole batches, of which
+// Partition is called once per partition that the response mentions, in the
+// response's order. A session may leave out partitions of which there is
+// nothing new: no records, no error, the same offsets as the last time. records yields exactly h.RecordBytes bytes: whole batches, of which
 // only the last may be cut short. What the handler leaves unread the session
 // discards. An error from Partition ends the Fetch, which returns it; the
 // session is then unusable and must be closed.

@@ -19,6 +19,7 @@ import (
 	"regexp"
 
 	"github.com/lockstep-kafka/lockstep/plugins/sdk"
+	"github.com/lockstep-kafka/lockstep/plugins/serve"
 )
 
 func main() {
@@ -30,7 +31,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "-topics must be a regular expression:", err)
 		os.Exit(2)
 	}
-	sdk.Serve(sdk.Plugin{Name: "policy-hold", Version: "1", Truncation: &hold{topics: pattern, fail: *fail}})
+	serve.Run(serve.Plugin{Name: "policy-hold", Version: "1", Truncation: &hold{topics: pattern, fail: *fail}})
 }
 
 type hold struct {
@@ -52,6 +53,6 @@ func (h *hold) DecideTruncation(_ context.Context, q *sdk.TruncationQuestion) (s
 	if h.fail {
 		d.Action = sdk.TruncateFail
 	}
-	sdk.Logger().Warn("a log is not cut", "partition", q.Key.String(), "log_end", q.LogEnd, "target", q.Target)
+	serve.Logger().Warn("a log is not cut", "partition", q.Key.String(), "log_end", q.LogEnd, "target", q.Target)
 	return d, nil
 }

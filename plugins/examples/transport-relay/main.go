@@ -15,14 +15,14 @@ import (
 	"net"
 	"strings"
 
-	"github.com/lockstep-kafka/lockstep/plugins/sdk"
+	"github.com/lockstep-kafka/lockstep/plugins/serve"
 )
 
 func main() {
 	r := relay{}
 	flag.Var(r, "map", "advertised=reachable: dial another address than the one a broker tells (may be repeated)")
 	flag.Parse()
-	sdk.Serve(sdk.Plugin{Name: "transport-relay", Version: "1", Dial: r.dial})
+	serve.Run(serve.Plugin{Name: "transport-relay", Version: "1", Dial: r.dial})
 }
 
 // relay maps addresses as brokers advertise them to those that are dialled.

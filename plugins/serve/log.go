@@ -1,4 +1,4 @@
-package sdk
+package serve
 
 import (
 	"log/slog"

@@ -1,10 +1,9 @@
-package sdk
+package serve
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -14,25 +13,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lockstep-kafka/lockstep/plugins/proto"
+	"github.com/lockstep-kafka/lockstep/plugins/sdk"
 )
-
-// Kind is something a plugin process can be to a broker.
-type Kind string
-
-// The kinds, as they are written in a broker's configuration.
-const (
-	KindTruncation      Kind = "truncation"
-	KindUncleanElection Kind = "unclean-election"
-	KindTransport       Kind = "transport"
-)
-
-// DialFunc gets a stream of bytes to a broker's address, however it likes:
-// through a proxy, a tunnel, a one-way link. It has the shape of
-// net.Dialer.DialContext. What flows over the stream is the Kafka protocol,
-// TLS included; the plugin never has to read it.
-//
-// ctx covers the dialling, not the life of the connection.
-type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
 // Plugin is what one plugin process offers. Fields left nil are kinds that it
 // does not offer.
@@ -43,35 +25,35 @@ type Plugin struct {
 	// Truncation and UncleanElection are asked once per decision. They may be
 	// called from several goroutines, and must answer before ctx ends: a late
 	// answer is dropped, and the broker's default decides.
-	Truncation      TruncationPolicy
-	UncleanElection UncleanElectionPolicy
+	Truncation      sdk.TruncationPolicy
+	UncleanElection sdk.UncleanElectionPolicy
 
 	// Dial makes the process a transport.
-	Dial DialFunc
+	Dial sdk.DialFunc
 }
 
 func (p *Plugin) kinds() []string {
 	var kinds []string
 	if p.Truncation != nil {
-		kinds = append(kinds, string(KindTruncation))
+		kinds = append(kinds, string(sdk.KindTruncation))
 	}
 	if p.UncleanElection != nil {
-		kinds = append(kinds, string(KindUncleanElection))
+		kinds = append(kinds, string(sdk.KindUncleanElection))
 	}
 	if p.Dial != nil {
-		kinds = append(kinds, string(KindTransport))
+		kinds = append(kinds, string(sdk.KindTransport))
 	}
 	return kinds
 }
 
-// Serve is the body of a plugin's main. It returns when the broker has stopped
+// Run is the body of a plugin's main. It returns when the broker has stopped
 // the plugin; the process should then exit. It ends the process itself when the
 // broker is gone, or when the process was not started by one.
 //
 // Nothing may be printed to standard output before Serve: the first line there
 // is the handshake. Later output, and standard error at any time, end in the
 // broker's log; [Logger] keeps levels and attributes.
-func Serve(p Plugin) {
+func Run(p Plugin) {
 	if len(p.kinds()) == 0 {
 		fmt.Fprintln(os.Stderr, "this plugin offers nothing: set Truncation, UncleanElection or Dial")
 		os.Exit(2)

@@ -1,4 +1,4 @@
-package sdk
+package serve
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lockstep-kafka/lockstep/plugins/proto"
+	"github.com/lockstep-kafka/lockstep/plugins/sdk"
 )
 
 // acceptTimeout is how long a dialled stream waits for the broker to fetch it.
@@ -26,7 +27,7 @@ const acceptTimeout = 10 * time.Second
 // connection.
 type relayServer struct {
 	proto.UnimplementedTransportServer
-	dial   DialFunc
+	dial   sdk.DialFunc
 	parent int
 }
 

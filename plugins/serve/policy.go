@@ -1,4 +1,4 @@
-package sdk
+package serve
 
 import (
 	"context"
@@ -7,23 +7,24 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lockstep-kafka/lockstep/plugins/proto"
+	"github.com/lockstep-kafka/lockstep/plugins/sdk"
 )
 
 // Actions and reasons are one higher in the messages, where 0 is "not set".
 
 type truncationServer struct {
 	proto.UnimplementedTruncationPolicyServer
-	policy TruncationPolicy
+	policy sdk.TruncationPolicy
 }
 
 func (s *truncationServer) Decide(ctx context.Context, m *proto.TruncationQuestion) (*proto.TruncationDecision, error) {
 	if m.Reason == proto.TruncationReason_TRUNCATION_REASON_UNSPECIFIED {
 		return nil, status.Error(codes.InvalidArgument, "the question has no reason")
 	}
-	q := &TruncationQuestion{
+	q := &sdk.TruncationQuestion{
 		Mirror:             m.Mirror,
 		Key:                partitionKey(m.Key),
-		Reason:             TruncationReason(m.Reason - 1),
+		Reason:             sdk.TruncationReason(m.Reason - 1),
 		LogStart:           m.LogStart,
 		HighWatermark:      m.HighWatermark,
 		LogEnd:             m.LogEnd,
@@ -33,9 +34,9 @@ func (s *truncationServer) Decide(ctx context.Context, m *proto.TruncationQuesti
 		Target:             m.Target,
 	}
 	if len(m.Epochs) > 0 {
-		q.Epochs = make([]EpochStart, len(m.Epochs))
+		q.Epochs = make([]sdk.EpochStart, len(m.Epochs))
 		for i, e := range m.Epochs {
-			q.Epochs[i] = EpochStart{Epoch: e.GetEpoch(), Start: e.GetStart()}
+			q.Epochs[i] = sdk.EpochStart{Epoch: e.GetEpoch(), Start: e.GetStart()}
 		}
 	}
 	d, err := s.policy.DecideTruncation(ctx, q)
@@ -52,26 +53,26 @@ func (s *truncationServer) Decide(ctx context.Context, m *proto.TruncationQuesti
 
 type uncleanServer struct {
 	proto.UnimplementedUncleanElectionPolicyServer
-	policy UncleanElectionPolicy
+	policy sdk.UncleanElectionPolicy
 }
 
 func (s *uncleanServer) Decide(ctx context.Context, m *proto.UncleanElectionQuestion) (*proto.UncleanElectionDecision, error) {
 	if m.Kind == proto.UncleanKind_UNCLEAN_KIND_UNSPECIFIED {
 		return nil, status.Error(codes.InvalidArgument, "the question has no kind")
 	}
-	q := &UncleanElectionQuestion{
-		Kind:           UncleanKind(m.Kind - 1),
+	q := &sdk.UncleanElectionQuestion{
+		Kind:           sdk.UncleanKind(m.Kind - 1),
 		Mirror:         m.Mirror,
 		Key:            partitionKey(m.Key),
 		UncleanSupport: m.UncleanSupport,
 		UncleanAllowed: m.UncleanAllowed,
 		LogEnd:         m.LogEnd,
 		HighWatermark:  m.HighWatermark,
-		Diverging:      Undefined,
+		Diverging:      sdk.Undefined,
 		Live:           m.Live,
 	}
 	if m.Diverging != nil {
-		q.Diverging = EpochEnd{Epoch: m.Diverging.Epoch, End: m.Diverging.End}
+		q.Diverging = sdk.EpochEnd{Epoch: m.Diverging.Epoch, End: m.Diverging.End}
 	}
 	d, err := s.policy.DecideUncleanElection(ctx, q)
 	if err != nil {
@@ -85,8 +86,8 @@ func (s *uncleanServer) Decide(ctx context.Context, m *proto.UncleanElectionQues
 	}, nil
 }
 
-func partitionKey(m *proto.PartitionKey) PartitionKey {
-	k := PartitionKey{Topic: m.GetTopic(), Partition: m.GetPartition()}
+func partitionKey(m *proto.PartitionKey) sdk.PartitionKey {
+	k := sdk.PartitionKey{Topic: m.GetTopic(), Partition: m.GetPartition()}
 	copy(k.TopicID[:], m.GetTopicId())
 	return k
 }
