@@ -75,7 +75,7 @@ func Open(ctx context.Context, o Options) (*Controller, error) {
 	c.wg.Go(func() { c.follower.run(c.stopCtx) })
 	c.wg.Go(func() { c.dispatch.run(c.stopCtx) })
 	c.wg.Go(c.run)
-	c.wg.Go(func() { housekeep(c.stopCtx, etcd.client, o) })
+	c.wg.Go(func() { housekeep(c.stopCtx, etcd, o) })
 	if err := c.waitLeading(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("controller: %w", err), c.Close())
 	}
@@ -84,7 +84,7 @@ func Open(ctx context.Context, o Options) (*Controller, error) {
 
 // prepare brings the store to the point where its image can be followed.
 func (c *Controller) prepare(ctx context.Context) error {
-	if err := disarm(ctx, c.etcd.client, c.o); err != nil {
+	if err := disarm(ctx, c.etcd, c.o); err != nil {
 		return err
 	}
 	if err := c.found(ctx); err != nil {

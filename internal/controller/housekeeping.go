@@ -23,19 +23,22 @@ const (
 
 // housekeep keeps the store small: history is compacted by etcd itself, but the
 // file shrinks only by being rewritten.
-func housekeep(ctx context.Context, client *clientv3.Client, o Options) {
+func housekeep(ctx context.Context, e *embedded, o Options) {
 	for {
 		if pause(ctx, o.Clock, houseInterval); ctx.Err() != nil {
 			return
 		}
-		if err := houseRound(ctx, client, o); err != nil && ctx.Err() == nil {
+		if err := houseRound(ctx, e, o); err != nil && ctx.Err() == nil {
 			o.Logger.Warn("metadata housekeeping failed", "error", err)
 		}
 	}
 }
 
-func houseRound(ctx context.Context, client *clientv3.Client, o Options) error {
-	st, err := status(ctx, client)
+func houseRound(ctx context.Context, e *embedded, o Options) error {
+	if err := disarm(ctx, e, o); err != nil {
+		return err
+	}
+	st, err := status(ctx, e.client)
 	if err != nil {
 		return err
 	}
@@ -47,8 +50,7 @@ func houseRound(ctx context.Context, client *clientv3.Client, o Options) error {
 		return nil
 	}
 	o.Logger.Info("rewriting the metadata store", "bytes", st.DbSize, "bytes_in_use", st.DbSizeInUse)
-	_, err = client.Defragment(ctx, "")
-	return err
+	return e.defragment()
 }
 
 func status(ctx context.Context, client *clientv3.Client) (*clientv3.StatusResponse, error) {
@@ -62,8 +64,8 @@ func status(ctx context.Context, client *clientv3.Client) (*clientv3.StatusRespo
 // disarm leaves the alarm that etcd raises at its quota: compact, rewrite, disarm,
 // in that order, because each alone changes nothing. Where the keys themselves
 // fill the quota the alarm comes back, and the quota must be raised.
-func disarm(ctx context.Context, client *clientv3.Client, o Options) error {
-	alarms, err := client.AlarmList(ctx)
+func disarm(ctx context.Context, e *embedded, o Options) error {
+	alarms, err := e.client.AlarmList(ctx)
 	if err != nil {
 		return fmt.Errorf("metadata store alarms: %w", err)
 	}
@@ -75,17 +77,17 @@ func disarm(ctx context.Context, client *clientv3.Client, o Options) error {
 		return nil
 	}
 	o.Logger.Warn("metadata store was full; compacting it", "quota_bytes", o.QuotaBytes)
-	st, err := status(ctx, client)
+	st, err := status(ctx, e.client)
 	if err != nil {
 		return err
 	}
-	if _, err := client.Compact(ctx, st.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
+	if _, err := e.client.Compact(ctx, st.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
 		return fmt.Errorf("compact metadata store: %w", err)
 	}
-	if _, err := client.Defragment(ctx, ""); err != nil {
-		return fmt.Errorf("rewrite metadata store: %w", err)
+	if err := e.defragment(); err != nil {
+		return err
 	}
-	if _, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{}); err != nil {
+	if _, err := e.client.AlarmDisarm(ctx, &clientv3.AlarmMember{}); err != nil {
 		return fmt.Errorf("disarm metadata store: %w", err)
 	}
 	return nil
