@@ -50,6 +50,7 @@ func (w *Worker) prepare() (wait time.Duration) {
 func (w *Worker) ask(p *Pipeline) {
 	_, source := p.epochs()
 	p.fetchOffset, p.lastEpoch = p.o.Target.LogEnd()
+	p.mentioned = false
 	w.asked = append(w.asked, p)
 	w.req.Partitions = append(w.req.Partitions, sdk.FetchPartition{
 		PartitionKey:       p.o.Key,
@@ -101,6 +102,7 @@ func (w *Worker) Partition(h *sdk.PartitionHeader, records io.Reader) error {
 	if p == nil || !p.isAttached() {
 		return nil
 	}
+	p.mentioned = true
 	if h.ErrorCode != 0 {
 		w.refuse(p, h)
 		return nil
@@ -147,6 +149,23 @@ func (w *Worker) refuse(p *Pipeline, h *sdk.PartitionHeader) {
 		return
 	}
 	w.end(p, e)
+}
+
+// confirm notes for the partitions that a response left out that nothing about
+// them has changed since the last one.
+func (w *Worker) confirm() {
+	if w.now.IsZero() {
+		w.now = w.o.Clock.Now()
+	}
+	for _, p := range w.asked {
+		if !p.mentioned {
+			p.pos.Lock()
+			if !p.pos.FetchedAt.IsZero() {
+				p.pos.FetchedAt = w.now
+			}
+			p.pos.Unlock()
+		}
+	}
 }
 
 // acknowledge closes a good response: log start, position, observer.

@@ -49,14 +49,15 @@ type Position struct {
 	SourceHighWatermark int64     // -1 until the first response
 	SourceLogStart      int64     // -1 until the first response
 	End                 int64     // our log end
-	FetchedAt           time.Time // of the last response without an error
+	FetchedAt           time.Time // of the last response that confirmed the rest
 }
 
 // Observer hears what happens to a pipeline. Its methods run on the worker's
 // goroutine and must not block. They may call Worker.Add, Remove and SetEpochs,
 // but not Close, which waits for them.
 type Observer interface {
-	// Progress follows each response without an error.
+	// Progress follows each response that mentions the partition without an
+	// error.
 	Progress(p *Pipeline, pos Position)
 	// NearEpoch says, once per epoch, that batches of an epoch above DLE-3
 	// were appended: the leader epoch should be raised soon (W31).
@@ -87,6 +88,7 @@ type Pipeline struct {
 	}
 
 	// The rest belongs to the worker's goroutine.
+	mentioned   bool  // by the response under way
 	fetchOffset int64 // of the request under way
 	lastEpoch   int32
 	retryAt     time.Time // zero: no backoff

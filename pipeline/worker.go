@@ -276,6 +276,7 @@ func (w *Worker) finish(err error) {
 	}
 	if err == nil {
 		w.proven, w.refusals = true, 0
+		w.confirm()
 		w.rotate()
 		return
 	}

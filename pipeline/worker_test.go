@@ -37,6 +37,8 @@ type script struct {
 	answers  chan answer   // …and waits for its answer
 	handled  chan struct{} // the answer was handed over
 
+	answered time.Time // of the last answer
+
 	mu       sync.Mutex
 	trace    []string
 	sessions int
@@ -349,6 +351,7 @@ func TestWorker(t *testing.T) {
 //	    a pipeline that follows the answer
 //	open error=TEXT | open          what the next connection attempt gets
 //	ended p=N                       wait until the pipeline has ended
+//	age p=N                         is its position that of the last answer?
 //	remove p=N; epochs p=N dle=N sle=N; log p=N; close
 func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	s.t = t
@@ -399,11 +402,18 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 				a.err = &sdk.ResponseError{Code: 70}
 			}
 		}
+		s.answered = s.clock.Now()
 		s.answers <- a
 		<-s.handled
 		if d.HasArg("ends") {
 			s.wait(fmt.Sprint(arg("ends", 0)))
 		}
+	case "age":
+		s.request() // the worker is done with the last answer
+		age := s.answered.Sub(s.parts[name].p.Position().FetchedAt)
+		s.answers <- answer{}
+		<-s.handled
+		return fmt.Sprintf("p%s is up to date: %v\n", name, age <= 0)
 	case "open":
 		s.mu.Lock()
 		s.adverse = nil

@@ -225,7 +225,7 @@ func TestSessionFetches(t *testing.T) {
 			}
 			// At the end the long poll answers with nothing.
 			got = batches{}
-			if err := s.Fetch(t.Context(), req, &got); err != nil || len(got.bytes) != 0 || got.calls != 1 {
+			if err := s.Fetch(t.Context(), req, &got); err != nil || len(got.bytes) != 0 || got.calls > 1 {
 				t.Errorf("%+v, %v", got, err)
 			}
 			req.Partitions[0].Offset = 99

@@ -17,7 +17,8 @@
 // memory costs more than everything else on the path. Record bytes are handed
 // on as a reader over the socket and never stored here. Each length a source
 // sends is held against what is left of its frame, so a hostile one costs a
-// connection and no memory.
+// connection and no memory. Sources from Kafka 1.1 on remember a session's
+// partitions, so requests carry only changes ([incremental], KIP-227).
 //
 // Goroutines: none of our own; every call runs on its caller's and obeys its
 // context. The franz-go client has its own until Close.

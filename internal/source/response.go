@@ -32,6 +32,7 @@ type fetchParser struct {
 	onTag   func(tag uint32, b []byte) // a method value, made once
 
 	throttleMillis int32
+	sessionID      int32
 }
 
 func newFetchParser(s *stream) *fetchParser {
@@ -60,9 +61,10 @@ func (p *fetchParser) parse(version int16, corr int32, asked []sdk.FetchPartitio
 	}
 	p.throttleMillis = s.int32()
 	code := int16(0)
+	p.sessionID = 0
 	if version >= 7 {
 		code = s.int16()
-		s.int32() // session id: we ask for none
+		p.sessionID = s.int32()
 	}
 	topics := s.length(flexible, true, 2)
 	for ; topics > 0 && s.err == nil; topics-- {

@@ -340,7 +340,7 @@ func TestEncodeRequest(t *testing.T) {
 	}
 	got := decode()
 	if got.Version != maxFetchVersion || len(got.Topics) != 2 || len(got.Topics[0].Partitions) != 2 || got.Topics[1].TopicID != [16]byte{2} ||
-		got.ReplicaID != -1 || got.ReplicaState.ID != -1 || got.SessionEpoch != -1 || got.IsolationLevel != 0 {
+		got.ReplicaID != -1 || got.ReplicaState.ID != -1 || got.SessionID != 0 || got.SessionEpoch != 0 || got.IsolationLevel != 0 {
 		t.Errorf("%+v", got)
 	}
 	if p := got.Topics[0].Partitions[0]; p.Partition != 3 || p.FetchOffset != 7 || p.CurrentLeaderEpoch != 2 || p.LastFetchedEpoch != 1 || p.PartitionMaxBytes != 5 || p.LogStartOffset != -1 {
@@ -354,6 +354,9 @@ func TestEncodeRequest(t *testing.T) {
 	req.Partitions[0].TopicID = [16]byte{}
 	if got = decode(); got.Version != lastFetchByName || len(got.Topics) != 1 || got.Topics[0].Topic != "a" || len(got.Topics[0].Partitions) != 1 {
 		t.Errorf("%+v", got)
+	}
+	if len(got.ForgottenTopics) != 0 {
+		t.Errorf("a full request forgets %+v", got.ForgottenTopics)
 	}
 	s.low = 13
 	if _, err := s.encode(req); !errors.Is(err, wire.ErrUnsupported) {

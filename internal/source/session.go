@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/lockstep-kafka/lockstep/internal/wire"
@@ -46,8 +47,8 @@ const (
 	lastFetchByName = 12
 )
 
-// kafkaSession is one connection that fetches: sessionless full fetches as a
-// plain consumer (replica id -1, read uncommitted), one in flight.
+// kafkaSession is one connection that fetches as a plain consumer (replica id
+// -1, read uncommitted), one request in flight.
 type kafkaSession struct {
 	conn      net.Conn
 	addr      string
@@ -56,6 +57,7 @@ type kafkaSession struct {
 	timeout   time.Duration
 
 	corr      int32
+	session   incremental
 	req       *kmsg.FetchRequest
 	out       []byte
 	parser    *fetchParser
@@ -71,8 +73,7 @@ func newKafkaSession(conn net.Conn, addr, clientID string, low, high int16, time
 		parser: newFetchParser(newStream(conn)),
 	}
 	s.req.ReplicaID = -1
-	s.req.SessionID, s.req.SessionEpoch = 0, -1 // no incremental session (KIP-227)
-	s.req.IsolationLevel = 0                    // read uncommitted (G5)
+	s.req.IsolationLevel = 0 // read uncommitted (G5)
 	return s
 }
 
@@ -89,6 +90,12 @@ func (s *kafkaSession) Fetch(ctx context.Context, req *sdk.FetchRequest, h sdk.F
 	}
 	err := s.fetch(ctx, req, h)
 	var refused *sdk.ResponseError
+	if errors.As(err, &refused) {
+		s.session.reset()
+		if forgotten(refused.Code) {
+			err = s.fetch(ctx, req, h)
+		}
+	}
 	switch {
 	case err == nil:
 		return nil
@@ -100,6 +107,16 @@ func (s *kafkaSession) Fetch(ctx context.Context, req *sdk.FetchRequest, h sdk.F
 		return err
 	}
 	return fail(s.addr, "fetch", err)
+}
+
+// forgotten tells the codes by which a source says that it does not know our
+// session any more, which a full request mends.
+func forgotten(code int16) bool {
+	switch kerr.ErrorForCode(code) {
+	case kerr.FetchSessionIDNotFound, kerr.InvalidFetchSessionEpoch, kerr.FetchSessionTopicIDError:
+		return true
+	}
+	return false
 }
 
 // minRate is the slowest stream that is still taken for alive: a response may
@@ -142,6 +159,9 @@ func (s *kafkaSession) fetch(ctx context.Context, req *sdk.FetchRequest, h sdk.F
 	}
 	s.parser.s.begin(int(n))
 	err = s.parser.parse(version, s.corr, req.Partitions, h)
+	if err == nil {
+		s.session.answered(s.parser.sessionID)
+	}
 	if t := s.parser.throttleMillis; t > 0 {
 		s.notBefore = time.Now().Add(min(time.Duration(t)*time.Millisecond, maxThrottle))
 	}
@@ -166,8 +186,8 @@ func (s *kafkaSession) waitThrottle(ctx context.Context) error {
 	}
 }
 
-// encode fills s.out. The kmsg structures are reused, so a request of the same
-// shape as the one before allocates nothing.
+// encode fills s.out. The kmsg structures are reused: in steady state a request
+// allocates nothing.
 func (s *kafkaSession) encode(req *sdk.FetchRequest) (version int16, err error) {
 	version = s.high
 	for i := range req.Partitions {
@@ -183,10 +203,7 @@ func (s *kafkaSession) encode(req *sdk.FetchRequest) (version int16, err error) 
 	r.SetVersion(version)
 	r.MaxWaitMillis = int32(req.MaxWait / time.Millisecond)
 	r.MinBytes, r.MaxBytes = req.MinBytes, req.MaxBytes
-	r.Topics = r.Topics[:0]
-	for i := range req.Partitions {
-		addPartition(r, &req.Partitions[i])
-	}
+	s.session.fill(r, req, version)
 	s.corr++
 	s.out = wire.AppendRequest(s.out[:0], s.corr, s.clientID, r)
 	return version, nil
