@@ -24,17 +24,20 @@ import (
 // last, and recovery finds them again.
 //
 // Pebble calls Logger.Fatalf when it cannot go on, and expects not to return. Our
-// Fatalf ends the goroutine it is called on and marks the index broken. Every
-// call into Pebble therefore runs on a goroutine of its own that may die, and
-// once broken none is made any more: Pebble may have died with its locks held.
+// Fatalf ends the goroutine it is called on and marks the index dead. Every call
+// into Pebble therefore runs on a goroutine of its own that may die, and once
+// dead none is made any more, not even Close.
 type index struct {
 	db     *pebble.DB
 	disk   disk
 	dir    string
 	marker string // a file that tells the next open to begin anew
 	logger *slog.Logger
-	broken atomic.Bool
-	fresh  bool // nothing was there when it was opened
+	broken atomic.Bool // damaged: not asked any more
+	dead   atomic.Bool // Fatalf was called: Pebble may have stopped with its locks held
+	fresh  bool        // nothing was there when it was opened
+
+	lookups atomic.Int64 // seeks asked for, for tests: a sequential reader causes none
 }
 
 var errIndexBroken = errors.New("segment: index is broken")
@@ -100,6 +103,7 @@ func openIndex(d disk, dir string, memory int64, logger *slog.Logger) (*index, e
 		}
 		x.fresh = true
 		x.broken.Store(false)
+		x.dead.Store(false)
 		err = x.open(memory)
 	}
 	if err != nil {
@@ -149,23 +153,30 @@ func (x *index) open(memory int64) error {
 	})
 }
 
-// do runs f on a goroutine that Pebble's Fatalf may end.
+// do runs f, unless the index is broken.
 func (x *index) do(f func() error) error {
 	if x.broken.Load() {
 		return errIndexBroken
 	}
-	died := errIndexBroken
-	done := make(chan error, 1)
-	go func() {
-		err := died
-		defer func() { done <- err }() // also when Fatalf ends us
-		err = f()
-	}()
-	err := <-done
+	err := x.call(f)
 	if err != nil && pebble.IsCorruptionError(err) {
 		x.breakDown(err)
 	}
 	return err
+}
+
+// call runs f on a goroutine that Pebble's Fatalf may end.
+func (x *index) call(f func() error) error {
+	if x.dead.Load() {
+		return errIndexBroken
+	}
+	done := make(chan error, 1)
+	go func() {
+		err := errIndexBroken
+		defer func() { done <- err }() // also when Fatalf ends us
+		err = f()
+	}()
+	return <-done
 }
 
 // breakDown takes the index out of use until the next start, which builds a
@@ -195,6 +206,7 @@ func (l indexLogger) Errorf(format string, args ...any) {
 
 // Fatalf must not return. See the type comment.
 func (l indexLogger) Fatalf(format string, args ...any) {
+	l.x.dead.Store(true)
 	l.x.breakDown(fmt.Errorf(format, args...))
 	runtime.Goexit()
 }
@@ -228,6 +240,7 @@ func (x *index) get(key []byte) (value []byte) {
 
 // seekLE returns the last entry with the prefix and a key not above key.
 func (x *index) seekLE(prefix, key []byte) (k, v []byte) {
+	x.lookups.Add(1)
 	_ = x.do(func() error {
 		it, err := x.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
 		if err != nil {
@@ -262,13 +275,17 @@ func (x *index) flushSoon() {
 }
 
 func (x *index) close() error {
-	if x.broken.Load() {
-		return nil // Pebble may hang; its files are wiped by the next open
+	if !x.broken.Load() {
+		// Without a write-ahead log, Close alone would lose the memtable.
+		if err := x.call(x.db.Flush); err != nil {
+			return errors.Join(err, x.call(x.db.Close))
+		}
 	}
-	return x.do(func() error {
-		err := x.db.Flush() // without a write-ahead log, Close alone would lose the memtable
-		return errors.Join(err, x.db.Close())
-	})
+	err := x.call(x.db.Close)
+	if x.broken.Load() {
+		return nil // its files are wiped by the next open; what it complains of is known
+	}
+	return err
 }
 
 // entry is one line of the sparse index: a batch with base offset begins at

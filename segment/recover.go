@@ -217,7 +217,7 @@ func (r *recovery) firstToWalk(sizes []int64) int {
 
 // durableAt is up to where segment i must be good.
 func (r *recovery) durableAt(i int) int64 {
-	if r.l.store.marks.missing && i < len(r.segments)-1 {
+	if !r.known && i < len(r.segments)-1 {
 		return math.MaxInt64 // no marks: what was closed counts as durable
 	}
 	return r.mark.durable
@@ -252,25 +252,27 @@ func (r *recovery) walkFrom(first int, sizes []int64) error {
 	return nil
 }
 
-// follows checks that segment i begins where the one before it ends. If not,
-// and that place is above the durable end, a power cut took the end of the
-// earlier file but not the later one.
-//
-// The first segment begins at or below the log start. That, too, can be undone
-// by a power cut only while nothing was durable.
+// follows checks that segment i begins where the one before it ends, and the
+// first at or below the log start. A log of ours has no holes between segments
+// (only between the batches of one), so a hole means that the end of the earlier
+// file is gone: damage below the durable end, above it a power cut that took it
+// but not the later file. Without marks we may not have written the log at all,
+// and take holes as they are.
 func (r *recovery) follows(i int) error {
-	s, end, durable := r.segments[i], r.mark.start, r.mark.durable
+	s, end := r.segments[i], r.mark.start
 	if i > 0 {
-		end, durable = r.segments[i-1].end, r.durableAt(i-1)
-	} else if !r.known || s.base <= r.mark.start {
+		end = r.segments[i-1].end
+	}
+	if s.base == end || i == 0 && s.base < end || !r.known && s.base > end {
 		return nil
 	}
 	err := fmt.Errorf("segment begins at %d, what is before it ends at %d", s.base, end)
-	switch {
-	case s.base == end, s.base > end && s.base <= durable:
-		return nil // the latter is a hole: below the durable end nothing gets lost
-	case end < durable:
-		return &DamageError{File: s.path(), Offset: end, Err: err}
+	if !r.known || end < r.mark.durable {
+		d := &DamageError{File: s.path(), Offset: min(end, s.base), Err: err}
+		if i > 0 && s.base > end {
+			d.File, d.At = r.segments[i-1].path(), r.segments[i-1].size
+		}
+		return d
 	}
 	r.l.store.o.Logger.Warn("torn tail is cut", "log", r.l.id.String(), "file", s.path(), "offset", end, "err", err)
 	r.cut, r.behind = true, r.segments[i:]

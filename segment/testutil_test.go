@@ -146,18 +146,38 @@ func content(t fataler, l *Log, offset int64, max int) []byte {
 	return all
 }
 
-func split(t testing.TB, b []byte) []record.Batch {
+// split cuts b into batches and checks their CRCs.
+func split(t fataler, b []byte) []record.Batch {
 	t.Helper()
 	var list []record.Batch
 	for len(b) > 0 {
 		x, rest, err := record.Next(b)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%v", err)
 		}
 		if err := x.VerifyCRC(); err != nil {
-			t.Fatal(err)
+			t.Fatalf("%v", err)
 		}
 		list, b = append(list, x), rest
 	}
 	return list
+}
+
+// memWithFile is a file system that holds one log with one file.
+func memWithFile(t fataler, content []byte) (*vfs.MemFS, Options) {
+	fs := vfs.NewMem()
+	o := testOptions(fs)
+	dir := fs.PathJoin(o.Dir, logsDir, LogID{topicA, 0}.String())
+	if err := fs.MkdirAll(dir, 0o755); err != nil {
+		t.Fatalf("%v", err)
+	}
+	f, err := fs.Create(fs.PathJoin(dir, fileName(0)), "")
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	if _, err := f.Write(content); err != nil {
+		t.Fatalf("%v", err)
+	}
+	_ = f.Close()
+	return fs, o
 }
