@@ -125,6 +125,10 @@ func startBroker(ctx context.Context, cfg *config.Config, logger *slog.Logger) (
 		b.partitions.Apply(prev, next)
 		b.groups.Apply(prev, next)
 	}))
+	// Logs are open and recovered before the first client is answered.
+	if err := b.controller.WaitWatchers(ctx); err != nil {
+		return nil, err
+	}
 	b.mirrors.Start()
 	if addr := cfg.String("admin.listener"); addr != "" {
 		if b.admin, err = startAdmin(addr, cfg.Bool("admin.pprof.enable"), b.checks(), logger); err != nil {
@@ -135,16 +139,28 @@ func startBroker(ctx context.Context, cfg *config.Config, logger *slog.Logger) (
 	go func() {
 		defer close(b.served)
 		if err := b.server.Serve(); err != nil {
-			select {
-			case b.failed <- err:
-			default:
-			}
+			b.fail(err)
+		}
+	}()
+	go func() {
+		select {
+		case <-b.controller.Done():
+			b.fail(errors.New("the metadata store has stopped by itself; the log above says why"))
+		case <-b.served:
 		}
 	}()
 	b.ready.Store(true)
 	registerGauges(b)
 	logger.Info("serving", "node", b.nodeID, "cluster", b.clusterID, "endpoints", b.endpoints, "data", dir)
 	return b, nil
+}
+
+// fail reports the first part that cannot go on.
+func (b *broker) fail(err error) {
+	select {
+	case b.failed <- err:
+	default:
+	}
 }
 
 // stop ends what startBroker started, also after half a start.
@@ -183,6 +199,12 @@ func (b *broker) checks() map[string]healthCheck {
 		"serving": func() error {
 			if !b.ready.Load() {
 				return errors.New("starting or stopping")
+			}
+			return nil
+		},
+		"controller": func() error {
+			if !b.controller.Leading() {
+				return errors.New("no active controller")
 			}
 			return nil
 		},
