@@ -39,6 +39,10 @@ type Coordinator struct {
 	}
 	running  sync.WaitGroup // the shards' goroutines
 	creating chan struct{}  // one token: the right to create the topic
+
+	// topicSeen is closed once Apply has seen __consumer_offsets.
+	topicSeen chan struct{}
+	sawTopic  func()
 }
 
 // New makes a coordinator that leads nothing yet.
@@ -54,6 +58,8 @@ func New(o Options) (*Coordinator, error) {
 		refusals:   obs.Counter("lockstep_group_write_errors_total"),
 	}
 	c.mu.shards = map[int32]*shard{}
+	c.topicSeen = make(chan struct{})
+	c.sawTopic = sync.OnceFunc(func() { close(c.topicSeen) })
 	obs.Gauge("lockstep_groups", func() float64 { return float64(c.count.Load()) })
 	return c, nil
 }
@@ -127,6 +133,9 @@ func (c *Coordinator) Apply(prev, next *metadata.Image) {
 	}
 	for p, epoch := range lead {
 		c.BecomeLeader(p, epoch)
+	}
+	if next.Topic(TopicName) != nil {
+		c.sawTopic()
 	}
 	if prev == nil {
 		return

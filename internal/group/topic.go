@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
@@ -35,14 +36,48 @@ func (c *Coordinator) EnsureTopic(ctx context.Context, ctrl *controller.Controll
 		}
 	}
 	res := ctrl.CreateTopics(ctx, []controller.CreateTopic{c.topic(live)}, false)
-	if t := ctrl.Image().Topic(TopicName); t != nil {
-		return t, nil // also when another broker was faster
+	if t := ctrl.Image().Topic(TopicName); t != nil { // also when another broker was faster
+		c.awaitShards(ctx)
+		return t, nil
 	}
 	err := errors.New("the controller gave no answer")
 	if len(res) == 1 && res[0].Err != nil {
 		err = res[0].Err
 	}
 	return nil, fmt.Errorf("%w: create %s: %w", ErrNotAvailable, TopicName, err)
+}
+
+// takeOver is how long the creator of the topic waits until this broker
+// coordinates: longer than opening 50 empty logs takes, no longer than a client
+// waits for an answer.
+const takeOver = 5 * time.Second
+
+// awaitShards waits until this broker serves the partitions it was given by the
+// topic's creation, so that what is asked next (by the client that looked for
+// its coordinator, or by a mirror) is not refused at first. It is a courtesy:
+// whoever is refused all the same asks again.
+func (c *Coordinator) awaitShards(ctx context.Context) {
+	late := c.o.Clock.NewTimer(takeOver)
+	defer late.Stop()
+	wait := func(ready <-chan struct{}) bool {
+		select {
+		case <-ready:
+			return true
+		case <-ctx.Done():
+		case <-late.C():
+		}
+		return false
+	}
+	if !wait(c.topicSeen) {
+		return
+	}
+	for _, s := range c.shards() {
+		loaded := make(chan struct{})
+		// Tasks run once the shard is loaded; a refusal means it has ended.
+		if s.post(false, func(time.Time) { close(loaded) }) == nil && !wait(loaded) {
+			return
+		}
+	}
 }
 
 // topic is what __consumer_offsets looks like in a cluster with so many live
