@@ -151,19 +151,30 @@ func (w *Worker) refuse(p *Pipeline, h *sdk.PartitionHeader) {
 	w.end(p, e)
 }
 
-// confirm notes for the partitions that a response left out that nothing about
+// confirmEvery is how old the position of a partition may become that the
+// source has nothing new to say about. With thousands of them, telling their
+// observers after every response would cost more than the busy ones do.
+const confirmEvery = time.Second
+
+// confirm tells for the partitions that a response left out that nothing about
 // them has changed since the last one.
 func (w *Worker) confirm() {
 	if w.now.IsZero() {
 		w.now = w.o.Clock.Now()
 	}
 	for _, p := range w.asked {
-		if !p.mentioned {
-			p.pos.Lock()
-			if !p.pos.FetchedAt.IsZero() {
-				p.pos.FetchedAt = w.now
-			}
-			p.pos.Unlock()
+		if p.mentioned || !p.isAttached() {
+			continue
+		}
+		p.pos.Lock()
+		due := !p.pos.FetchedAt.IsZero() && w.now.Sub(p.pos.FetchedAt) >= confirmEvery
+		if due {
+			p.pos.FetchedAt = w.now
+		}
+		pos := p.pos.Position
+		p.pos.Unlock()
+		if due {
+			p.o.Observer.Progress(p, pos)
 		}
 	}
 }

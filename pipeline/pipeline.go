@@ -57,7 +57,8 @@ type Position struct {
 // but not Close, which waits for them.
 type Observer interface {
 	// Progress follows each response that mentions the partition without an
-	// error.
+	// error, and at least once a second those that leave it out because nothing
+	// is new.
 	Progress(p *Pipeline, pos Position)
 	// NearEpoch says, once per epoch, that batches of an epoch above DLE-3
 	// were appended: the leader epoch should be raised soon (W31).
