@@ -230,16 +230,24 @@ func (c *fileCache) adopt(s *segment, f dataFile) (*handle, error) {
 	}
 	s.h = h
 	c.pushLocked(h)
-	victim := c.victimLocked()
+	var few [4]*handle
+	victims := few[:0]
+	for len(victims) < len(few) {
+		v := c.victimLocked()
+		if v == nil {
+			break
+		}
+		victims = append(victims, v)
+	}
 	c.mu.Unlock()
-	if victim != nil {
-		victim.release()
+	for _, v := range victims {
+		v.release()
 	}
 	return h, nil
 }
 
-// victimLocked takes one handle out of a cache that is too full. One is enough:
-// each adopt adds one.
+// victimLocked takes one handle out of a cache that is too full. Each adopt adds
+// one and takes out a few, so that a cache that views had swollen shrinks again.
 func (c *fileCache) victimLocked() *handle {
 	if c.mu.n <= c.max {
 		return nil

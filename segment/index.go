@@ -65,6 +65,11 @@ func (id LogID) key(kind byte, numbers ...int64) []byte {
 	return k
 }
 
+// putNumber replaces the last number of a key.
+func putNumber(key []byte, n int64) {
+	binary.BigEndian.PutUint64(key[len(key)-8:], uint64(n)^(1<<63))
+}
+
 // decodeNumber reads the last number of a key.
 func decodeNumber(key []byte) int64 {
 	return int64(binary.BigEndian.Uint64(key[len(key)-8:]) ^ (1 << 63))
@@ -300,15 +305,19 @@ func (x *index) putEntries(id LogID, base int64, entries []entry) {
 		return
 	}
 	x.write(func(b *pebble.Batch) {
+		// The keys differ in their last number only; Pebble copies what it is given.
+		at, when := id.key(kindOffset, base, 0), id.key(kindTime, base, 0)
 		var v [binary.MaxVarintLen64]byte
-		last := int64(math.MinInt64)
-		for _, e := range entries {
+		for i, e := range entries {
 			pos := v[:binary.PutUvarint(v[:], uint64(e.pos))]
-			_ = b.Set(id.key(kindOffset, base, e.offset), pos, nil)
-			if e.time != last { // one key per time: the greatest position wins, as it is set last
-				last = e.time
+			putNumber(at, e.offset)
+			_ = b.Set(at, pos, nil)
+			// One key per time, with the greatest position: everything before it is no
+			// later.
+			if i+1 == len(entries) || entries[i+1].time != e.time {
+				putNumber(when, e.time)
+				_ = b.Set(when, pos, nil)
 			}
-			_ = b.Set(id.key(kindTime, base, e.time), pos, nil)
 		}
 	})
 }

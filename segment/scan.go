@@ -29,7 +29,7 @@ type scanner struct {
 }
 
 func newScanner(f io.ReaderAt, pos, limit int64) *scanner {
-	return &scanner{f: f, pos: pos, limit: limit, buf: scanBuffers.Get().(*[]byte), last: 1 << 10}
+	return &scanner{f: f, pos: pos, limit: limit, buf: scanBuffers.Get().(*[]byte), last: 4 << 10}
 }
 
 func (s *scanner) close() {
@@ -75,9 +75,10 @@ func (s *scanner) peek(n int) ([]byte, error) {
 	if s.pos >= s.at && s.pos+int64(n) <= s.at+int64(s.n) {
 		return (*s.buf)[s.pos-s.at:][:n], nil
 	}
-	// When the last batch was large, the next header is all that a read can give.
-	want := int64(min(max(16*s.last, record.HeaderSize), scanChunk))
-	if s.last >= scanChunk/2 {
+	// Many small batches come with one large read; larger ones are hopped over,
+	// header by header: copying 4 KiB costs about as much as a system call.
+	want := int64(scanChunk)
+	if s.last >= 4<<10 {
 		want = record.HeaderSize
 	}
 	want = max(min(want, s.limit-s.pos), int64(n))
