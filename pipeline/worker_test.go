@@ -139,6 +139,13 @@ func describe(b []byte) string {
 	return strings.Join(out, ",")
 }
 
+// part is for the worker's goroutine; the test's own is the one that adds.
+func (s *script) part(p *Pipeline) *scripted {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.parts[fmt.Sprint(p.Key().Partition)]
+}
+
 // The observer.
 
 func (s *script) name(p *Pipeline) string { return "p" + strconv.Itoa(int(p.Key().Partition)) }
@@ -150,7 +157,7 @@ func (s *script) Progress(p *Pipeline, pos Position) {
 	// Repetitions are left out: the ones for partitions that a response does not
 	// mention come after the answer was handled, at no fixed place.
 	said := fmt.Sprintf("%s progress end=%d source hw=%d start=%d", s.name(p), pos.End, pos.SourceHighWatermark, pos.SourceLogStart)
-	if part := s.parts[fmt.Sprint(p.Key().Partition)]; part.said != said {
+	if part := s.part(p); part.said != said {
 		part.said = said
 		s.log("%s", said)
 	}
@@ -160,7 +167,7 @@ func (s *script) NearEpoch(p *Pipeline, epoch int32) { s.log("%s near epoch %d",
 
 func (s *script) Ended(p *Pipeline, e End) {
 	s.log("%s ended %v: %v [epoch=%d div=%v leader=%d@%d code=%d]", s.name(p), e.Reason, e.Err, e.Epoch, e.Diverging, e.NewLeader, e.NewLeaderEpoch, e.Code)
-	close(s.parts[fmt.Sprint(p.Key().Partition)].ended)
+	close(s.part(p).ended)
 }
 
 // The session.
@@ -380,7 +387,9 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 			target = restartingTarget{m}
 		}
 		p := New(Options{Key: key(name), Target: target, LeaderEpoch: int32(arg("dle", 0)), SourceEpoch: int32(arg("sle", -1)), Observer: s})
+		s.mu.Lock()
 		s.parts[name] = &scripted{p: p, target: m, ended: make(chan struct{})}
+		s.mu.Unlock()
 		s.w.Add(p)
 		return ""
 	case "answer":
