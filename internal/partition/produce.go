@@ -21,8 +21,10 @@ type ProduceResult struct {
 
 // Produce appends one batch of a client. records is verified, then changed in
 // place (base offset, leader epoch, and for LogAppendTime the timestamp and
-// CRC); the caller must not use it before done was called. done is called
-// exactly once, on this or on another goroutine.
+// CRC); it is the caller's again when Produce returns, because the wire server
+// reads the connection's next request into the same buffer while this one
+// waits for its fsync. done is called exactly once, on this or on another
+// goroutine.
 //
 // A batch that the producer sent before (same id, epoch and sequence) is
 // answered with the offset it already has; it is not appended again.
