@@ -55,6 +55,13 @@ func open(t *testing.T, props map[string]string, addrs ...string) *Cluster {
 	return c
 }
 
+func keysOf(topic *Topic) (keys []sdk.PartitionKey) {
+	for _, p := range topic.Partitions {
+		keys = append(keys, sdk.PartitionKey{Topic: topic.Name, TopicID: topic.ID, Partition: p.Index})
+	}
+	return keys
+}
+
 // fill produces n records to partition 0 of topic, one batch each.
 func fill(t *testing.T, k *kfake.Cluster, topic string, n int) {
 	t.Helper()

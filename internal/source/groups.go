@@ -1,8 +1,10 @@
 package source
 
 import (
+	"cmp"
 	"context"
-	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -36,27 +38,65 @@ type GroupOffset struct {
 }
 
 // GroupOffsets reads what a group has committed. Partitions whose offset cannot
-// be read are left out and reported by the error, beside the others.
+// be read are left out and reported by the error, beside the others. (The
+// request is built by hand because kadm answers one topic without a right with
+// an error for the whole group.)
 func (c *Cluster) GroupOffsets(ctx context.Context, group string) ([]GroupOffset, error) {
-	fetched, err := c.admin.FetchOffsets(ctx, group)
-	if errors.Is(err, kerr.GroupIDNotFound) {
+	op := "offsets of group " + group
+	req := kmsg.NewPtrOffsetFetchRequest()
+	req.Group = group // franz-go asks the coordinator, and spells it as Groups from v8 on
+	resp, err := req.RequestWith(ctx, c.client)
+	if err != nil {
+		return nil, c.adminFailed(ctx, op, err)
+	}
+	code := resp.ErrorCode
+	topics := resp.Topics
+	if len(resp.Groups) > 0 {
+		code = resp.Groups[0].ErrorCode
+		topics = beforeGroups(resp.Groups[0].Topics)
+	}
+	if code == kerr.GroupIDNotFound.Code {
 		return nil, nil // gone since it was listed
 	}
-	if err != nil {
-		return nil, c.adminFailed(ctx, "offsets of group "+group, err)
+	if code != 0 {
+		return nil, fail("", op, codeError(code, nil))
 	}
 	var offsets []GroupOffset
-	for _, o := range fetched.Sorted() {
-		switch {
-		case o.Err != nil:
-			err = o.Err
-		case o.At >= 0:
-			g := GroupOffset{Topic: o.Topic, Partition: o.Partition, Offset: o.At, LeaderEpoch: o.LeaderEpoch}
-			if o.Metadata != "" {
-				g.Metadata = kmsg.StringPtr(o.Metadata)
+	for _, t := range topics {
+		for _, p := range t.Partitions {
+			if p.ErrorCode != 0 {
+				err = fmt.Errorf("%s-%d: %w", t.Topic, p.Partition, codeError(p.ErrorCode, nil))
+			} else if p.Offset >= 0 {
+				offsets = append(offsets, GroupOffset{
+					Topic: t.Topic, Partition: p.Partition, Offset: p.Offset, LeaderEpoch: p.LeaderEpoch, Metadata: noted(p.Metadata),
+				})
 			}
-			offsets = append(offsets, g)
 		}
 	}
-	return offsets, fail("", "offsets of group "+group, err)
+	slices.SortFunc(offsets, func(a, b GroupOffset) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
+	return offsets, fail("", op, err)
+}
+
+// beforeGroups gives the answer of v8 and newer the older form.
+func beforeGroups(topics []kmsg.OffsetFetchResponseGroupTopic) (out []kmsg.OffsetFetchResponseTopic) {
+	for _, t := range topics {
+		o := kmsg.OffsetFetchResponseTopic{Topic: t.Topic}
+		for _, p := range t.Partitions {
+			o.Partitions = append(o.Partitions, kmsg.OffsetFetchResponseTopicPartition{
+				Partition: p.Partition, Offset: p.Offset, LeaderEpoch: p.LeaderEpoch, Metadata: p.Metadata, ErrorCode: p.ErrorCode,
+			})
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+// noted is a commit's metadata; brokers answer none as an empty string.
+func noted(metadata *string) *string {
+	if metadata == nil || *metadata == "" {
+		return nil
+	}
+	return metadata
 }

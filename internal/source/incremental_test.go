@@ -89,7 +89,13 @@ func TestIncremental(t *testing.T) {
 // and every record arrives once and in order.
 func TestIncrementalAgainstBroker(t *testing.T) {
 	k, c := fake(t, nil, kfake.SeedTopics(4, "orders"))
-	producer, err := kgo.NewClient(kgo.SeedBrokers(k.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	exchange(t, c, k.ListenAddrs()[0])
+}
+
+// exchange needs a topic "orders" of four empty partitions.
+func exchange(t *testing.T, c *Cluster, bootstrap string) {
+	t.Helper()
+	producer, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
 		t.Fatal(err)
 	}
