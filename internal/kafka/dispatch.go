@@ -3,6 +3,8 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"reflect"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -176,11 +178,13 @@ func (c *conn) handleDecoded(r *request, a *api, body []byte) error {
 	return err
 }
 
+// keyName is a key's name in logs and metrics.
 func keyName(key int16) string {
-	if key >= 94 {
-		if req := wire.NewRequest(key); req != nil {
-			return fmt.Sprintf("mirror request %d", key)
-		}
+	if key < 94 {
+		return kmsg.NameForKey(key)
 	}
-	return kmsg.NameForKey(key)
+	if req := wire.NewRequest(key); req != nil {
+		return strings.TrimSuffix(reflect.TypeOf(req).Elem().Name(), "Request")
+	}
+	return fmt.Sprintf("key %d", key)
 }

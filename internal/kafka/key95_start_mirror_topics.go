@@ -31,6 +31,7 @@ func (s *Server) startMirrorTopics(r *request, body kmsg.Request) (kmsg.Response
 	outcomes, err := s.o.Mirrors.Start(r.ctx, mirror.StartRequest{
 		Mirror: req.MirrorName, Topics: names, Include: req.IncludePatterns, Exclude: req.ExcludePatterns,
 	})
+	s.settle(r.ctx) // W60: who reads "started" must not get a write in any more
 	setMirrorOutcomes(resp, outcomes, err)
 	return resp, nil
 }
