@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"bytes"
 	"log/slog"
 	"testing"
 	"time"
@@ -175,7 +176,7 @@ func memWithFile(t fataler, content []byte) (*vfs.MemFS, Options) {
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	if _, err := f.Write(content); err != nil {
+	if _, err := f.Write(bytes.Clone(content)); err != nil { // Write may change what it is given
 		t.Fatalf("%v", err)
 	}
 	_ = f.Close()
