@@ -327,18 +327,26 @@ func commitGroup(groups *group.Coordinator, ctrl *controller.Controller) func(co
 	}
 }
 
-// topicDefaults are the broker's options that stand in for topic configs.
+// topicDefaults are the broker's options that stand in for topic configs: only
+// those that the operator set, so that DescribeConfigs tells them apart from
+// Kafka's defaults.
 func topicDefaults(cfg *config.Config) map[string]string {
-	return map[string]string{
-		"durability":          cfg.String("durability"),
-		"max.message.bytes":   cfg.String("message.max.bytes"),
-		"min.insync.replicas": cfg.String("min.insync.replicas"),
-		"segment.bytes":       cfg.String("log.segment.bytes"),
-		"segment.ms":          cfg.String("log.roll.ms"),
-		"retention.ms":        cfg.String("log.retention.ms"),
-		"retention.bytes":     cfg.String("log.retention.bytes"),
-		"cleanup.policy":      cfg.String("log.cleanup.policy"),
+	out := map[string]string{}
+	for topicKey, brokerKey := range map[string]string{
+		"durability":          "durability",
+		"max.message.bytes":   "message.max.bytes",
+		"min.insync.replicas": "min.insync.replicas",
+		"segment.bytes":       "log.segment.bytes",
+		"segment.ms":          "log.roll.ms",
+		"retention.ms":        "log.retention.ms",
+		"retention.bytes":     "log.retention.bytes",
+		"cleanup.policy":      "log.cleanup.policy",
+	} {
+		if cfg.IsSet(brokerKey) {
+			out[topicKey] = cfg.String(brokerKey)
+		}
 	}
+	return out
 }
 
 func registerGauges(b *broker) {

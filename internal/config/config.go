@@ -138,6 +138,9 @@ func (c *Config) String(name string) string {
 	return v
 }
 
+// IsSet tells whether the operator gave the key a value.
+func (c *Config) IsSet(name string) bool { return c.origin[name] != "default" }
+
 // Int is a number; its range was checked by Load.
 func (c *Config) Int(name string) int64 {
 	n, _ := strconv.ParseInt(c.String(name), 10, 64)
