@@ -62,7 +62,9 @@ func (c *Coordinator) Start(ctx context.Context, r StartRequest) ([]TopicOutcome
 				wanted = slices.DeleteFunc(wanted, func(w *source.Topic) bool { return w == t })
 			}
 		}
-		found, err = sourceTopics(ctx, cluster, m, wanted)
+		var refused []TopicOutcome
+		found, refused, err = sourceTopics(ctx, cluster, m, wanted)
+		out = append(out, refused...)
 		return err
 	})
 	if err != nil {
@@ -148,14 +150,15 @@ func startFilters(m *metadata.Mirror, r StartRequest) (include, exclude *regexp.
 
 // sourceTopics describes topics as the controller creates them: the source's id
 // and partition count, and the configs that belong here too, so that a compacted
-// topic is compacted from its first record on.
-func sourceTopics(ctx context.Context, cluster *source.Cluster, m *metadata.Mirror, topics []*source.Topic) ([]controller.MirrorTopic, error) {
+// topic is compacted from its first record on. Topics whose configs the source
+// refuses to tell are answered apart, and left to discovery (W4).
+func sourceTopics(ctx context.Context, cluster *source.Cluster, m *metadata.Mirror, topics []*source.Topic) (found []controller.MirrorTopic, refused []TopicOutcome, err error) {
 	if len(topics) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	exclude, err := metadata.CompileRegexList(m.Config(metadata.MirrorTopicPropsExclude))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	slices.SortFunc(topics, func(a, b *source.Topic) int { return strings.Compare(a.Name, b.Name) })
 	names := make([]string, len(topics))
@@ -164,16 +167,16 @@ func sourceTopics(ctx context.Context, cluster *source.Cluster, m *metadata.Mirr
 	}
 	configs, err := cluster.TopicConfigs(ctx, names)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	out := make([]controller.MirrorTopic, 0, len(topics))
 	for _, t := range topics {
 		tc, ok := configs[t.Name]
 		if !ok {
 			continue // deleted between two requests
 		}
 		if tc.Err != nil {
-			return nil, fmt.Errorf("source configs of topic %s: %w", t.Name, tc.Err)
+			refused = append(refused, TopicOutcome{t.Name, fmt.Errorf("bootstrap %s: %w", m.Config(metadata.MirrorBootstrapServers), tc.Err)})
+			continue
 		}
 		overrides := make(map[string]string)
 		for _, e := range tc.Entries {
@@ -182,9 +185,9 @@ func sourceTopics(ctx context.Context, cluster *source.Cluster, m *metadata.Mirr
 				overrides[e.Name] = *e.Value
 			}
 		}
-		out = append(out, controller.MirrorTopic{Name: t.Name, ID: t.ID, Partitions: int32(len(t.Partitions)), Configs: overrides})
+		found = append(found, controller.MirrorTopic{Name: t.Name, ID: t.ID, Partitions: int32(len(t.Partitions)), Configs: overrides})
 	}
-	return out, nil
+	return found, refused, nil
 }
 
 func noteSkipped(log *slog.Logger, mirror string, results []controller.TopicResult) {
@@ -233,7 +236,10 @@ func (p *peer) discoverNew(ctx context.Context, cluster *source.Cluster, mirror 
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.timeout())
 	defer cancel()
-	topics, err := sourceTopics(ctx, cluster, mirror, wanted)
+	topics, refused, err := sourceTopics(ctx, cluster, mirror, wanted)
+	for _, r := range refused {
+		p.tell("discovery "+r.Name, fmt.Sprintf("source topic %s is not mirrored: %v", r.Name, r.Err))
+	}
 	if err != nil || len(topics) == 0 {
 		return err
 	}
