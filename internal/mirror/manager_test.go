@@ -341,6 +341,7 @@ func TestCreateRefusals(t *testing.T) {
 	w := newWorld(t, nil)
 	addr := strings.Join(src.ListenAddrs(), ",")
 	own := newSource(t, kfake.ClusterID(w.ctrl.Image().ClusterID))
+	guarded := strings.Join(newSource(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "user", "right")).ListenAddrs(), ",")
 	for _, test := range []struct {
 		name    string
 		mirror  string
@@ -354,12 +355,18 @@ func TestCreateRefusals(t *testing.T) {
 		{"bad value", "m", map[string]string{"bootstrap.servers": addr, "fetch.max.bytes": "x"}, controller.ErrInvalidConfig, "fetch.max.bytes"},
 		{"id given", "m", map[string]string{"bootstrap.servers": addr, "mirror.source.cluster.id": "x"}, controller.ErrInvalidConfig, "mirror.source.cluster.id"},
 		{"nobody there", "m", map[string]string{"bootstrap.servers": "127.0.0.1:1", "request.timeout.ms": "2000"}, ErrSourceUnreachable, "127.0.0.1:1"},
+		{"wrong password", "m", map[string]string{"bootstrap.servers": guarded, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN",
+			"sasl.jaas.config": `org.apache.kafka.common.security.plain.PlainLoginModule required username="user" password="hunter2";`}, controller.ErrInvalidConfig, guarded},
+		{"no TLS there", "m", map[string]string{"bootstrap.servers": addr, "security.protocol": "SSL", "request.timeout.ms": "500"}, controller.ErrInvalidConfig, addr},
 		{"ourselves", "m", map[string]string{"bootstrap.servers": strings.Join(own.ListenAddrs(), ",")}, controller.ErrInvalidRequest, "itself"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			err := w.c.Create(w.ctx, test.mirror, test.configs)
 			if !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.text) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("create: %v", err)
+			}
+			if err != nil && strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("the password is shown: %v", err)
 			}
 			if len(w.ctrl.Image().Mirrors()) != 0 {
 				t.Error("a mirror was stored")
