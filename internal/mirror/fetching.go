@@ -34,7 +34,7 @@ func (t *task) mirror(moved bool, was location) outcome {
 		t.r.m.send(forReplica{t.r, nearEpoch{loc.epoch}}) // W43, before consumers see such an epoch
 	}
 	if end, _ := p.LogEnd(); end > p.Info().LogStart {
-		target, res := t.align(p.Log().Epochs(), end, loc)
+		target, res := t.align(p.Log().Epochs(), end, &loc)
 		if res.err != nil {
 			return res
 		}
@@ -101,7 +101,7 @@ func (t *task) resolve() outcome {
 	case empty:
 		return outcome{again: true}
 	}
-	target, res := t.align(p.Log().Epochs(), end, loc)
+	target, res := t.align(p.Log().Epochs(), end, &loc)
 	if res.err != nil {
 		return res
 	}

@@ -98,7 +98,7 @@ func NewManager(o Options) (*Manager, error) {
 	m.shared.replicas = make(map[nameKey]*replica)
 	m.shared.peers = make(map[string]*peer)
 	m.states = newBatcher(m.ctx, 2000, m.writeStates)
-	m.bumps = newBatcher(m.ctx, 2000, o.Controller.BumpLeaderEpochs)
+	m.bumps = newBatcher(m.ctx, 2000, m.raiseEpochs)
 	m.initMetrics()
 	return m, nil
 }

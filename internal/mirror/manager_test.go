@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -285,6 +286,27 @@ func TestSourceElections(t *testing.T) {
 	if newest, _ := w.parts.Get("orders", 0).Log().LatestEpoch(); p.LeaderEpoch < newest {
 		t.Errorf("our leader epoch %d is below the log's %d (W43)", p.LeaderEpoch, newest)
 	}
+}
+
+// What we know of the source's leader is old after a pause: the source is asked
+// again, and nothing fails on the way.
+func TestResumeAfterElection(t *testing.T) {
+	src := newSource(t, kfake.NumBrokers(2), kfake.SeedTopics(1, "orders"))
+	w := newWorld(t, func(o *Options) {
+		o.RefreshInterval, o.RetryInitial, o.RetryMax = time.Hour, time.Hour, time.Hour // a failure would stay one
+	})
+	produce(t, src, "orders", 0, "a")
+	w.create("m", src)
+	w.start("m", ".*")
+	w.caughtUp("orders", 0, 1)
+	w.names(w.c.Pause(w.ctx, "m", nil, []string{".*"}))
+	w.state("orders", 0, metadata.StatePaused)
+	if err := src.MoveTopicPartition("orders", 0, 1-src.LeaderFor("orders", 0)); err != nil {
+		t.Fatal(err)
+	}
+	produce(t, src, "orders", 0, "b")
+	w.names(w.c.Resume(w.ctx, "m", nil, []string{".*"}))
+	w.caughtUp("orders", 0, 2)
 }
 
 // Retention on the source runs ahead of a paused mirror: the log begins again at

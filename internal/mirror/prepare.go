@@ -51,7 +51,7 @@ func (t *task) prepare() outcome {
 	entries := p.Log().Epochs()
 	target, reason := epoch.MirrorTarget(entries, end, lme.Epoch, lme.Offset), sdk.TruncateLastMirrored
 	if lme.Epoch >= 0 {
-		aligned, res := t.align(entries, target, loc)
+		aligned, res := t.align(entries, target, &loc)
 		if res.err != nil {
 			return res
 		}
@@ -76,7 +76,7 @@ func (t *task) recover() outcome {
 		return res
 	}
 	end, _ := p.LogEnd()
-	target, res := t.align(p.Log().Epochs(), end, loc)
+	target, res := t.align(p.Log().Epochs(), end, &loc)
 	if res.err != nil {
 		return res
 	}
@@ -85,14 +85,27 @@ func (t *task) recover() outcome {
 	})
 }
 
-func (t *task) align(entries []epoch.Entry, end int64, loc location) (int64, outcome) {
+// align asks the source's leader where its history and ours part. What we know
+// of the leader may be old: when it does not answer, the source is asked who
+// leads now, and the leader that it names is asked instead, and put into loc.
+func (t *task) align(entries []epoch.Entry, end int64, loc *location) (int64, outcome) {
 	cluster, err := t.peer.source()
 	if err != nil {
 		return 0, failed(err)
 	}
-	target, err := align(entries, end, t.questions(cluster, loc))
+	target, err := align(entries, end, t.questions(cluster, *loc))
 	if err != nil {
-		return 0, failedSource(fmt.Errorf("align with the source: %w", err))
+		fresh, res := t.source(true)
+		if res.err != nil {
+			return 0, res
+		}
+		if fresh == *loc {
+			return 0, failedSource(fmt.Errorf("align with the source: %w", err))
+		}
+		*loc = fresh
+		if target, err = align(entries, end, t.questions(cluster, fresh)); err != nil {
+			return 0, failedSource(fmt.Errorf("align with the source: %w", err))
+		}
 	}
 	return target, outcome{}
 }

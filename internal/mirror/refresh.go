@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/source"
@@ -182,8 +184,8 @@ func (p *peer) describeTopics(ctx context.Context, cluster *source.Cluster, atta
 		}
 		for name, st := range described.Topics {
 			known.Topics[name] = st
-			if st.Err == nil {
-				listing.Topics[name] = st
+			if !errors.Is(st.Err, kerr.UnknownTopicOrPartition) {
+				listing.Topics[name] = st // not visible to us, or just created
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -111,10 +112,26 @@ func (r *replica) wrote(res controller.MirrorStateResult) {
 	r.m.send(forReplica{r, in})
 }
 
+// errNoAnswer stands in where the controller gave fewer answers than questions,
+// which it does not: a missing answer must never look like a success.
+var errNoAnswer = errors.New("the controller did not answer")
+
+// raiseEpochs is the batched call of bumps.
+func (m *Manager) raiseEpochs(ctx context.Context, bumps []controller.Bump) []error {
+	errs := m.o.Controller.BumpLeaderEpochs(ctx, bumps)
+	for len(errs) < len(bumps) {
+		errs = append(errs, errNoAnswer)
+	}
+	return errs
+}
+
 // writeStates is the batched call of states: one call of the controller per
 // mirror.
 func (m *Manager) writeStates(ctx context.Context, writes []stateWrite) []controller.MirrorStateResult {
 	results := make([]controller.MirrorStateResult, len(writes))
+	for i := range results {
+		results[i] = controller.MirrorStateResult{StateEpoch: -1, Err: errNoAnswer}
+	}
 	byMirror := make(map[string][]int)
 	for i, w := range writes {
 		byMirror[w.mirror] = append(byMirror[w.mirror], i)

@@ -31,7 +31,6 @@ func (c *Coordinator) Start(ctx context.Context, r StartRequest) ([]TopicOutcome
 	if err != nil {
 		return nil, err
 	}
-	revision := c.image().Revision
 	include, exclude, err := startFilters(m, r)
 	if err != nil {
 		return nil, err
@@ -71,7 +70,7 @@ func (c *Coordinator) Start(ctx context.Context, r StartRequest) ([]TopicOutcome
 		return nil, fmt.Errorf("mirror %s: %w", r.Mirror, err)
 	}
 	start := controller.StartMirrorTopics{
-		Mirror: r.Mirror, Topics: found, Include: slices.Clone(r.Include), Exclude: r.Exclude, Validation: revision,
+		Mirror: r.Mirror, Topics: found, Include: slices.Clone(r.Include), Exclude: r.Exclude, Validation: c.image().Revision,
 	}
 	for _, name := range r.Topics {
 		start.Include = append(start.Include, metadata.LiteralPattern(name)) // W5: "." is a dot
