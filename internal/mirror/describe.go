@@ -101,6 +101,11 @@ func (c *Coordinator) describe(t *metadata.Topic, p *metadata.Partition) Describ
 		return d
 	}
 	pos, _, ok := r.lastSeen()
+	if d.State == metadata.StateMirroring {
+		// What was seen before an interruption would show lag 0 until the first
+		// answer after it, whatever the source has written meanwhile.
+		ok = false
+	}
 	if a := r.current(); a != nil {
 		if now := a.pipeline.Position(); now.SourceHighWatermark >= 0 {
 			pos, ok = now, true
