@@ -171,7 +171,8 @@ func (l *Log) roll() (*segment, error) {
 		// Without its mark a new log would be taken to begin at any segment that a
 		// power cut leaves. Later rolls find it there.
 		if err := l.putMark(true, -1); err != nil {
-			return nil, l.store.fail(err)
+			l.store.failSync(err)
+			return nil, err
 		}
 	}
 	seg, err := l.createSegment(base)

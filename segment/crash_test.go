@@ -14,7 +14,7 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/record"
 )
 
-var crashCount = flag.Int("crashes", 150, "power cuts that TestCrash recovers from")
+var crashCount = flag.Int("crashes", 100, "power cuts that TestCrash recovers from")
 
 // crashState is what may be found after a power cut: the log as it was before
 // the operation that was cut short, or as it would have been after it.

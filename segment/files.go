@@ -94,13 +94,23 @@ func (d disk) open(path string, create bool) (dataFile, error) {
 	return vfsFile{f}, nil
 }
 
+// errSync marks an error of an fsync, after which the store is dead.
+var errSync = errors.New("fsync failed")
+
+func syncError(err error) error {
+	if err != nil {
+		return fmt.Errorf("%w: %w", errSync, err)
+	}
+	return nil
+}
+
 // syncDir makes created, renamed and removed names durable.
 func (d disk) syncDir(path string) error {
 	dir, err := d.OpenDir(path)
 	if err != nil {
 		return err
 	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return errors.Join(syncError(dir.Sync()), dir.Close())
 }
 
 // cut shortens the file at path to size, durably. In place where the file
@@ -114,7 +124,7 @@ func (d disk) cut(path string, size int64) error {
 		}
 		err = f.Truncate(size)
 		if err == nil {
-			err = f.Sync() // the size is metadata: fdatasync need not keep it
+			err = syncError(f.Sync()) // the size is metadata: fdatasync need not keep it
 		}
 		return errors.Join(err, f.Close())
 	}
@@ -136,7 +146,7 @@ func (d disk) replace(path string, content io.Reader) error {
 	}
 	_, err = io.Copy(struct{ io.Writer }{dst}, content)
 	if err == nil {
-		err = dst.Sync()
+		err = syncError(dst.Sync())
 	}
 	if err = errors.Join(err, dst.Close()); err != nil {
 		return err

@@ -216,14 +216,13 @@ func (f *flusher) checkpoint() {
 			continue
 		}
 		if err := l.putMark(false, -1); err != nil {
-			f.store.fail(err)
-			return
+			f.store.failSync(err)
+			f.store.o.Logger.Error("checkpoint", "log", l.id.String(), "err", err)
+			l.noteMark() // the disk is full, say: with the next round
 		}
 	}
 	if len(logs) > 0 {
-		if err := f.store.marks.sync(); err != nil {
-			f.store.fail(err)
-		}
+		f.store.failSync(f.store.marks.sync())
 	}
 	if f.indexGrew.Swap(false) {
 		f.store.index.flushSoon()

@@ -248,6 +248,7 @@ func (l *Log) usable() error {
 
 // fail takes the log out of use: its files and what we believe of them differ.
 func (l *Log) fail(err error) error {
+	l.store.failSync(err)
 	err = fmt.Errorf("%w: log %s: %w", ErrFailed, l.id, err)
 	if l.failed.CompareAndSwap(nil, &err) {
 		l.store.o.Logger.Error("log failed, it takes no more changes", "log", l.id.String(), "err", err)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -230,6 +231,40 @@ func TestSyncError(t *testing.T) {
 	}
 	if err := s.Close(); !errors.Is(err, ErrFailed) {
 		t.Errorf("close: %v", err)
+	}
+}
+
+// A full disk: appends and new marks are refused, reads, flushes and deletions
+// go on, and with room all resumes by itself.
+func TestDiskFull(t *testing.T) {
+	var full atomic.Bool
+	inner := vfs.NewCrashableMem()
+	fs := errorfs.Wrap(inner, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if full.Load() && (op.Kind == errorfs.OpCreate || op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpFileWriteAt && filepath.Ext(op.Path) != ".log") {
+			return syscall.ENOSPC
+		}
+		return nil
+	}))
+	s := mustOpen(t, testOptions(fs))
+	l := mustLog(t, s, Config{SegmentBytes: 600})
+	appendN(t, l, 4, 1)
+	full.Store(true)
+	l.SetHighWatermark(6)
+	mustFlush(t, l)
+	s.flusher.checkpoint()
+	if _, err := l.Append(testBatch{base: 12, n: 3, value: 300}.build()); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("roll on a full disk: %v", err)
+	}
+	if got := len(split(t, content(t, l, 0, 1000))); got != 4 || s.Err() != nil {
+		t.Fatalf("%d batches, %v", got, s.Err())
+	}
+	full.Store(false)
+	appendN(t, l, 2, 1)
+	mustFlush(t, l)
+	s.flusher.checkpoint()
+	l = mustLog(t, mustOpen(t, testOptions(clone(inner))), Config{})
+	if l.EndOffset() != 18 || l.HighWatermark() != 6 {
+		t.Fatalf("end %d, high watermark %d", l.EndOffset(), l.HighWatermark())
 	}
 }
 
@@ -530,7 +565,7 @@ func TestConcurrent(t *testing.T) {
 			}
 		}()
 	}
-	for i := range 150 {
+	for i := range 80 {
 		appendN(t, l, 3, int32(1+i/10))
 		l.SetHighWatermark(l.EndOffset())
 		switch i % 10 {

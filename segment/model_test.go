@@ -259,6 +259,9 @@ func (r *modelRun) check() {
 	if l.StartOffset() != m.start || l.EndOffset() != m.end {
 		t.Fatalf("log is [%d, %d), want [%d, %d)", l.StartOffset(), l.EndOffset(), m.start, m.end)
 	}
+	if l.HighWatermark() != m.hw || l.DurableEnd() > m.end {
+		t.Fatalf("high watermark %d, want %d; durable end %d of %d", l.HighWatermark(), m.hw, l.DurableEnd(), m.end)
+	}
 	visible := m.visible()
 	var want []byte
 	for _, b := range visible {

@@ -324,7 +324,8 @@ func (r *recovery) apply() error {
 		return fmt.Errorf("recover %s: %w", l.id, err)
 	}
 	if err := r.syncFiles(end); err != nil {
-		return l.store.fail(fmt.Errorf("recover %s: %w", l.id, err))
+		l.store.failSync(err)
+		return fmt.Errorf("recover %s: %w", l.id, err)
 	}
 	n := len(r.segments)
 	created := n == 0
@@ -411,7 +412,7 @@ func (r *recovery) syncFiles(end int64) error {
 			if err != nil {
 				return err
 			}
-			if err := errors.Join(f.SyncData(), f.Close()); err != nil {
+			if err := errors.Join(syncError(f.SyncData()), f.Close()); err != nil {
 				return err
 			}
 		}

@@ -154,6 +154,13 @@ func (s *Store) fail(err error) error {
 	return s.failure()
 }
 
+// failSync takes the store out of use if the error is one of an fsync.
+func (s *Store) failSync(err error) {
+	if errors.Is(err, ErrFailed) || errors.Is(err, errSync) {
+		s.fail(err)
+	}
+}
+
 func (s *Store) failure() error {
 	if err := s.failed.Load(); err != nil {
 		return *err

@@ -40,6 +40,9 @@ type mark struct {
 // holds. Losing the newest change only makes recovery look at more bytes, since
 // durable never goes back but by a truncation, which waits until its change is
 // synced.
+//
+// A slot is made at its full length, zeros behind the snapshot: on a full disk
+// changes can still be noted, so that segments can still be deleted.
 type watermarks struct {
 	disk   disk
 	dir    string
@@ -57,8 +60,8 @@ type watermarks struct {
 		slot       int
 		file       dataFile
 		pos        int64
-		compactAt  int64
-		err        error // a failed write or sync: the file is dead
+		room       int64 // length of the slot's file
+		err        error // a failed sync: the file is dead
 		buf        []byte
 	}
 }
@@ -68,6 +71,8 @@ const (
 	frameHeader       = 8
 	entrySize         = 16 + 4 + 6*8
 	snapshotHeader    = 1 + 2 + 8 + 1 + 4
+	// slotRoom is the least room for changes behind a snapshot: a few thousand.
+	slotRoom = 256 << 10
 	// maxFrame bounds what a damaged length can make us allocate: a snapshot of
 	// 20 million logs.
 	maxFrame = 1 << 30
@@ -141,20 +146,25 @@ func (w *watermarks) put(sync bool, changes ...change) error {
 		b = c.append(b)
 	}
 	w.mu.buf = b
-	if w.mu.pos+int64(len(b)) > w.mu.compactAt {
-		return w.snapshotLocked(false)
+	if w.mu.pos+int64(len(b)) > w.mu.room {
+		err := w.snapshotLocked(false)
+		if err == nil || w.mu.err != nil {
+			return err
+		}
+		w.logger.Error("new watermark slot cannot be written, going on in the old one", "dir", w.dir, "err", err)
 	}
+	// A write that fails changes nothing: the next one goes to the same place.
 	if _, err := w.mu.file.WriteAt(b, w.mu.pos); err != nil {
-		return w.failLocked("write", err)
+		return fmt.Errorf("write %s: %w", w.pathLocked(), err)
 	}
 	w.mu.pos += int64(len(b))
 	if sync {
-		if err := w.mu.file.SyncData(); err != nil {
-			return w.failLocked("sync", err)
-		}
+		return w.syncLocked()
 	}
 	return nil
 }
+
+func (w *watermarks) pathLocked() string { return w.disk.PathJoin(w.dir, slotNames[w.mu.slot]) }
 
 // sync makes all earlier puts durable.
 func (w *watermarks) sync() error {
@@ -163,14 +173,14 @@ func (w *watermarks) sync() error {
 	if w.mu.err != nil {
 		return w.mu.err
 	}
-	if err := w.mu.file.SyncData(); err != nil {
-		return w.failLocked("sync", err)
-	}
-	return nil
+	return w.syncLocked()
 }
 
-func (w *watermarks) failLocked(what string, err error) error {
-	w.mu.err = fmt.Errorf("%w: %s %s: %w", ErrFailed, what, w.disk.PathJoin(w.dir, slotNames[w.mu.slot]), err)
+// syncLocked is asked once: after an error nothing is noted any more.
+func (w *watermarks) syncLocked() error {
+	if err := w.mu.file.SyncData(); err != nil {
+		w.mu.err = fmt.Errorf("%w: sync %s: %w", ErrFailed, w.pathLocked(), err)
+	}
 	return w.mu.err
 }
 
@@ -190,21 +200,22 @@ func (w *watermarks) snapshotLocked(clean bool) error {
 		payload = appendMark(payload, id, m)
 	}
 	b := appendFrame(nil, payload)
+	pos := int64(len(b))
+	room := 2*pos + slotRoom
 	next := 1 - w.mu.slot
 	path := w.disk.PathJoin(w.dir, slotNames[next])
-	if err := w.writeSlot(path, b); err != nil {
-		return w.failLocked("write new slot "+path, err)
+	if err := w.writeSlot(path, append(b, make([]byte, room-pos)...)); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	f, err := w.disk.open(path, false)
 	if err != nil {
-		return w.failLocked("open "+path, err)
+		return err
 	}
 	if w.mu.file != nil {
 		_ = w.mu.file.Close()
 	}
 	w.mu.file, w.mu.slot, w.mu.seq = f, next, w.mu.seq+1
-	w.mu.pos = int64(len(b))
-	w.mu.compactAt = 2*w.mu.pos + 1<<20
+	w.mu.pos, w.mu.room = pos, room
 	return nil
 }
 
@@ -328,8 +339,7 @@ func decodeSlot(b []byte) (*slot, error) {
 		if payload, b, ok = nextFrame(b); !ok {
 			return s, nil
 		}
-		// A change means that the store was in use again.
-		s.clean = false
+		s.clean = false // the store was in use again
 		switch {
 		case len(payload) == 1+entrySize && payload[0] == 'C':
 			id, m := readMark(payload[1:])
