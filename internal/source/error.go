@@ -122,7 +122,9 @@ func explain(err error) (Class, string) {
 		return Unsupported, "source does not serve this request: " + bare(err)
 	case errors.Is(err, context.Canceled):
 		return Other, "cancelled by us"
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, kgo.ErrClientClosed):
+	case errors.Is(err, ErrClosed), errors.Is(err, kgo.ErrClientClosed):
+		return Other, "closed by us"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		return Unreachable, "no answer in time"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return Unreachable, "source closed the connection"

@@ -18,7 +18,6 @@ const (
 	keyDescribeMirrors    = 99
 
 	codeMirrorAuthorization = 144
-	codeInvalidStates       = 145
 )
 
 // MirrorListing is one mirror that lives on the source.
