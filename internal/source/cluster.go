@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -31,6 +32,7 @@ type Cluster struct {
 	logger *slog.Logger
 	admin  *kadm.Client
 	client *kgo.Client
+	pause  time.Duration // between questions to a leader that is not ready
 
 	// mu guards the list of connections, not their use: a connection orders
 	// its own requests. Nobody dials while holding it.
@@ -82,6 +84,7 @@ func Open(props map[string]string, o Options) (*Cluster, error) {
 		logger: o.Logger,
 		client: client,
 		admin:  kadm.NewClient(client),
+		pause:  300 * time.Millisecond,
 	}
 	c.mu.conns = map[string]*wire.Client{}
 	return c, nil

@@ -24,6 +24,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/lockstep-kafka/lockstep/internal/record"
@@ -52,6 +53,7 @@ func open(t *testing.T, props map[string]string, addrs ...string) *Cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
+	c.pause = time.Millisecond
 	return c
 }
 
@@ -172,6 +174,42 @@ func TestConfigsAndGroups(t *testing.T) {
 	}
 	if got, err := c.GroupOffsets(ctx, "nobody"); err != nil || len(got) != 0 {
 		t.Errorf("unknown group: %+v, %v", got, err)
+	}
+}
+
+// A leader that is not ready is asked again; one that stays so is an error.
+func TestPatience(t *testing.T) {
+	k, c := fake(t, nil, kfake.SeedTopics(1, "orders"))
+	m, err := c.Metadata(t.Context(), []string{"orders"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	topic := m.Topics["orders"]
+	leader, key := m.Brokers[topic.Partitions[0].Leader], sdk.PartitionKey{Topic: "orders", TopicID: topic.ID}
+	asked, refusals := 0, 3
+	k.ControlKey(int16(kmsg.ListOffsets), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		k.KeepControl()
+		if asked++; asked > refusals {
+			return nil, nil, false
+		}
+		resp := r.ResponseKind().(*kmsg.ListOffsetsResponse)
+		p := kmsg.NewListOffsetsResponseTopicPartition()
+		p.ErrorCode = kerr.OffsetNotAvailable.Code
+		resp.Topics = append(resp.Topics, kmsg.ListOffsetsResponseTopic{Topic: "orders", Partitions: []kmsg.ListOffsetsResponseTopicPartition{p}})
+		return resp, nil, true
+	})
+	if _, latest, err := c.Offsets(t.Context(), leader, key, -1); err != nil || latest != 0 || asked != refusals+2 {
+		t.Errorf("%d, %v after %d questions", latest, err, asked)
+	}
+	asked, refusals = 0, 1000
+	if _, _, err := c.Offsets(t.Context(), leader, key, -1); !errors.Is(err, kerr.OffsetNotAvailable) || asked != patience {
+		t.Errorf("%v after %d questions", err, asked)
+	}
+	c.pause = time.Hour
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, _, err := c.Offsets(ctx, leader, key, -1); !errors.Is(err, kerr.OffsetNotAvailable) {
+		t.Errorf("out of time: %v", err)
 	}
 }
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/lockstep-kafka/lockstep/internal/wire"
@@ -19,10 +21,36 @@ const (
 
 var errMissing = errors.New("partition is missing in the answer")
 
+// patience is how often a leader is asked again that is not ready yet.
+const patience = 10
+
+// patiently is with for questions to a partition's leader. A broker that has
+// just started or just been elected may not know of it yet, or not know its
+// high watermark (KIP-320, KIP-207): that is no failure of the source (9.7).
+func (c *Cluster) patiently(ctx context.Context, addr, op string, fn func(*wire.Client) error) error {
+	for try := 1; ; try++ {
+		err := c.with(ctx, addr, op, fn)
+		if err == nil || try == patience || !notYet(err) {
+			return err
+		}
+		timer := time.NewTimer(c.pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return err // says more than that time is up
+		}
+	}
+}
+
+func notYet(err error) bool {
+	return errors.Is(err, kerr.UnknownLeaderEpoch) || errors.Is(err, kerr.OffsetNotAvailable) || errors.Is(err, kerr.LeaderNotAvailable)
+}
+
 // Offsets are the first offset and the high watermark of a partition, asked of
 // its leader.
 func (c *Cluster) Offsets(ctx context.Context, leader sdk.BrokerAddr, key sdk.PartitionKey, currentEpoch int32) (earliest, latest int64, err error) {
-	err = c.with(ctx, leader.Addr(), fmt.Sprintf("list offsets of %s", key), func(conn *wire.Client) (err error) {
+	err = c.patiently(ctx, leader.Addr(), fmt.Sprintf("list offsets of %s", key), func(conn *wire.Client) (err error) {
 		if earliest, err = listOffset(ctx, conn, key, currentEpoch, earliestTimestamp); err != nil {
 			return err
 		}
@@ -78,7 +106,7 @@ func (c *Cluster) EpochEnd(ctx context.Context, leader sdk.BrokerAddr, key sdk.P
 	t.Partitions = append(t.Partitions, p)
 	req.Topics = append(req.Topics, t)
 	end := sdk.Undefined
-	err := c.with(ctx, leader.Addr(), fmt.Sprintf("end of epoch %d of %s", epoch, key), func(conn *wire.Client) error {
+	err := c.patiently(ctx, leader.Addr(), fmt.Sprintf("end of epoch %d of %s", epoch, key), func(conn *wire.Client) error {
 		resp, err := conn.Request(ctx, req)
 		if err != nil {
 			return err
