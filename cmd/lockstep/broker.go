@@ -294,7 +294,10 @@ func newMirrors(cfg *config.Config, b *broker) (*mirror.Manager, error) {
 	}
 	return mirror.NewManager(mirror.Options{
 		NodeID: b.nodeID, ClusterID: b.clusterID, Controller: b.controller, Partitions: b.partitions,
-		CommitGroup:       commitGroup(b.groups, b.controller),
+		CommitGroup: commitGroup(b.groups, b.controller),
+		GroupsAbove: func(ctx context.Context, topic string, partition int32, end int64) ([]string, error) {
+			return b.groups.GroupsAbove(ctx, group.TopicPartition{Topic: topic, Partition: partition}, end)
+		},
 		Logger:            b.logger.With("part", "mirror"),
 		RefreshInterval:   cfg.Duration("mirror.metadata.refresh.interval.ms"),
 		RetryInitial:      cfg.Duration("mirror.failed.retry.initial.backoff.ms"),

@@ -211,7 +211,9 @@ var (
 	startWhileMirroring = states(metadata.StateUnknown, metadata.StateStopped, metadata.StateFailed,
 		metadata.StatePreparing, metadata.StateEpochFencing, metadata.StateULERecovery, metadata.StateMirroring)
 	pauseFrom  = states(metadata.StateMirroring, metadata.StateEpochFencing, metadata.StateULERecovery, metadata.StatePaused)
-	resumeFrom = states(metadata.StatePaused)
+	// A partition that the source grew while the topic was paused has never been
+	// started; resuming starts it.
+	resumeFrom = states(metadata.StatePaused, metadata.StateUnknown)
 )
 
 func states(list ...metadata.MirrorState) []metadata.MirrorState { return list }

@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -65,6 +66,29 @@ func (c *Coordinator) CommittedIn(ctx context.Context, group string, partitions 
 		return out
 	}
 	return query(ctx, c, group, find(nil), func(m *machine) []Offset { return find(m.offsets) })
+}
+
+// GroupsAbove names the groups whose committed offset in a partition lies above
+// end, sorted: those that a truncation to end leaves behind (W55).
+func (c *Coordinator) GroupsAbove(ctx context.Context, tp TopicPartition, end int64) ([]string, error) {
+	var all []string
+	for _, s := range c.shards() {
+		some, err := ask[[]string](ctx, s, func(_ time.Time, to ticket) {
+			var out []string
+			for _, sl := range s.groups {
+				if o, ok := sl.m.offsets[tp]; ok && o.offset > end {
+					out = append(out, sl.m.id)
+				}
+			}
+			s.answer(to, out)
+		})
+		if err != nil {
+			return nil, err // one that is missing would be left above the cut
+		}
+		all = append(all, some...)
+	}
+	slices.Sort(all)
+	return all, nil
 }
 
 // DeleteOffsets deletes committed offsets, except of topics that members read.

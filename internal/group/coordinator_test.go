@@ -181,6 +181,13 @@ func TestRestart(t *testing.T) {
 		t.Fatal(l, err)
 	}
 
+	// A cut of the partition finds the offsets that it leaves behind (W55).
+	for end, want := range map[int64]int{4: 1, 5: 0} {
+		if above, err := c.GroupsAbove(ctx, TopicPartition{"t", 0}, end); err != nil || len(above) != want {
+			t.Fatalf("groups above %d: %v, %v", end, above, err)
+		}
+	}
+
 	// What was deleted stays deleted.
 	if err := c.Delete(ctx, "g"); err != nil {
 		t.Fatal(err)
