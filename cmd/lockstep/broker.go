@@ -20,6 +20,7 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/mirror"
 	"github.com/lockstep-kafka/lockstep/internal/obs"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
+	"github.com/lockstep-kafka/lockstep/plugins/host"
 	"github.com/lockstep-kafka/lockstep/segment"
 )
 
@@ -38,6 +39,7 @@ type broker struct {
 	partitions *partition.Manager
 	groups     *group.Coordinator
 	mirrors    *mirror.Manager
+	plugins    *host.Host // nil: none configured
 	server     *kafka.Server
 	admin      *admin
 	unwatch    []func()
@@ -173,6 +175,9 @@ func (b *broker) stop(ctx context.Context) error {
 	if b.mirrors != nil {
 		b.mirrors.Close()
 	}
+	if b.plugins != nil {
+		b.plugins.Close()
+	}
 	if b.groups != nil {
 		b.groups.Close()
 	}
@@ -292,7 +297,7 @@ func newMirrors(cfg *config.Config, b *broker) (*mirror.Manager, error) {
 	if gate == 0 {
 		gate = -1
 	}
-	return mirror.NewManager(mirror.Options{
+	o := mirror.Options{
 		NodeID: b.nodeID, ClusterID: b.clusterID, Controller: b.controller, Partitions: b.partitions,
 		CommitGroup: commitGroup(b.groups, b.controller),
 		GroupsAbove: func(ctx context.Context, topic string, partition int32, end int64) ([]string, error) {
@@ -305,7 +310,12 @@ func newMirrors(cfg *config.Config, b *broker) (*mirror.Manager, error) {
 		RetryAttempts:     attempts,
 		TruncationTimeout: gate,
 		FetchersPerBroker: int(cfg.Int("mirror.num.replica.fetchers")),
-	})
+	}
+	var err error
+	if b.plugins, err = startPlugins(cfg, &o, b.logger); err != nil {
+		return nil, err
+	}
+	return mirror.NewManager(o)
 }
 
 // commitGroup lets a mirror write group offsets without the two packages

@@ -1,8 +1,10 @@
 package clientconfig
 
 import (
+	"context"
 	"crypto/tls"
 	"maps"
+	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -36,6 +38,10 @@ type Config struct {
 	DialTimeout    time.Duration // socket.connection.setup.timeout.ms, default 10 s
 	IdleTimeout    time.Duration // connections.max.idle.ms, default 10 min
 
+	// Dial replaces the network: a transport plugin's way to a broker. TLS and
+	// SASL run over what it returns. Nil: TCP.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+
 	// Warnings are one line each: keys that were accepted and have no effect.
 	Warnings []string
 	// Unknown are the keys that no Kafka client has, sorted. Parse refuses
@@ -51,6 +57,7 @@ func (c *Config) Dialer(clientID string) *wire.Dialer {
 		ClientID:       clientID,
 		DialTimeout:    c.DialTimeout,
 		RequestTimeout: c.RequestTimeout,
+		DialContext:    c.Dial,
 	}
 }
 

@@ -38,7 +38,11 @@ func (c *Config) DialContext(ctx context.Context, network, addr string) (net.Con
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	dial := c.Dial
+	if dial == nil {
+		dial = (&net.Dialer{}).DialContext
+	}
+	conn, err := dial(ctx, network, addr)
 	if err != nil {
 		return nil, connectError(addr, err)
 	}

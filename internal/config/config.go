@@ -22,14 +22,21 @@ import (
 
 // Config is the effective configuration. The zero value is not usable: Load.
 type Config struct {
-	values   map[string]string
-	origin   map[string]string // key → file or override it came from
+	values map[string]string
+	origin map[string]string // key → file or override it came from
+
+	plugins    map[string]*Plugin
+	transports map[string]string // mirror → plugin
+
 	Warnings []string
 }
 
 // Load reads file (empty: none) and then overrides ("key=value", in order).
 func Load(file string, overrides []string) (*Config, error) {
-	c := &Config{values: map[string]string{}, origin: map[string]string{}}
+	c := &Config{
+		values: map[string]string{}, origin: map[string]string{},
+		plugins: map[string]*Plugin{}, transports: map[string]string{},
+	}
 	for i := range keys {
 		c.values[keys[i].name] = keys[i].def
 		c.origin[keys[i].name] = "default"
@@ -83,6 +90,9 @@ func (c *Config) set(name, value, origin string) error {
 	}
 	k := find(name)
 	if k == nil {
+		if taken, err := c.setPlugin(name, value, origin); taken {
+			return err
+		}
 		if jvmOnly(name) {
 			c.Warnings = append(c.Warnings, fmt.Sprintf("%s has no meaning here and is ignored (%s)", given, origin))
 			return nil
@@ -123,6 +133,7 @@ func (c *Config) checkTogether() []error {
 	if c.Int("group.min.session.timeout.ms") > c.Int("group.max.session.timeout.ms") {
 		errs = append(errs, errors.New("group.min.session.timeout.ms is above group.max.session.timeout.ms"))
 	}
+	errs = append(errs, c.checkPlugins()...)
 	if _, err := c.Listeners(); err != nil {
 		errs = append(errs, err)
 	}
@@ -192,4 +203,12 @@ func PrintReference(w io.Writer) {
 		}
 		fmt.Fprintf(w, "#%s=%s\n\n", k.name, k.def)
 	}
+	fmt.Fprint(w, `# A plugin process: its executable, the file's SHA-256, and its arguments.
+#plugin.NAME.path=/usr/local/lib/lockstep/policy
+#plugin.NAME.sha256=
+#plugin.NAME.args=
+
+# The plugin that reaches the source of one mirror, instead of TCP.
+#plugin.transport.MIRROR=NAME
+`)
 }

@@ -75,6 +75,25 @@ log.retention.hours=168
 	}
 }
 
+// Plugins have keys whose middle the operator makes up; one that is used must
+// be there, and one that is there must be used.
+func TestPlugins(t *testing.T) {
+	c, err := load(t, "", "plugin.hold.path=/p", "plugin.hold.sha256=00", "plugin.hold.args=-topics orders.*",
+		"plugin.truncation.policy=hold", "plugin.transport.my.mirror=hold")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := c.Plugins()
+	if len(p) != 1 || p[0].Path != "/p" || p[0].SHA256 != "00" || len(p[0].Args) != 2 || c.Transports()["my.mirror"] != "hold" {
+		t.Fatalf("%+v, %v", p, c.Transports())
+	}
+	for _, bad := range []string{"plugin.truncation.policy=gone", "plugin.idle.path=/p", "plugin.UPPER.path=/p", "plugin.x.color=red", "plugin.transport.=x"} {
+		if _, err := load(t, "", bad); err == nil {
+			t.Errorf("%s was taken", bad)
+		}
+	}
+}
+
 // Every default passes its own check, and the reference names every key.
 func TestDefaultsAreValid(t *testing.T) {
 	c, err := load(t, "")

@@ -90,6 +90,8 @@ var keys = []key{
 	{name: "metadata.etcd.listen.client", kind: text, def: "", doc: "HOST:PORT of the embedded etcd's client port. Default: a free loopback port."},
 	{name: "metadata.etcd.listen.peer", kind: text, def: "", doc: "HOST:PORT of the embedded etcd's peer port. Default: a free loopback port."},
 	{name: "metadata.etcd.endpoints", kind: text, def: "", doc: "An etcd of your own. This version runs the embedded one only: must be empty."},
+	{name: "plugin.truncation.policy", kind: text, def: "", doc: "Plugin that is asked before a mirrored log is cut. While it does not answer, nothing is cut and the partition waits. Default: the built-in rules."},
+	{name: "plugin.unclean.election.policy", kind: text, def: "", doc: "Plugin that is asked when a source lost records in an unclean election. While it does not answer, the partition fails and is tried again. Default: the built-in rules."},
 	{name: "log.level", kind: choice, def: "info", choices: "debug|info|warn|error", doc: "What is logged to standard error."},
 	{name: "log.format", kind: choice, def: "auto", choices: "auto|text|json", doc: "text on a terminal and JSON otherwise, unless set."},
 }

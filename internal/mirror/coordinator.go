@@ -83,7 +83,9 @@ func (c *Coordinator) withSource(ctx context.Context, mirror *metadata.Mirror, o
 		cluster, _ = p.source()
 	}
 	if cluster == nil {
-		opened, err := source.Open(mirror.Configs, source.Options{Logger: c.m.o.Logger, ClientID: "lockstep-mirror"})
+		opened, err := source.Open(mirror.Configs, source.Options{
+			Logger: c.m.o.Logger, ClientID: "lockstep-mirror", Dial: c.m.o.dial(mirror.Name),
+		})
 		if err != nil {
 			return fmt.Errorf("%w: %w", controller.ErrInvalidConfig, err)
 		}

@@ -47,6 +47,9 @@ type Options struct {
 	Truncation      sdk.TruncationPolicy
 	UncleanElection sdk.UncleanElectionPolicy
 
+	// Transports are the ways to a source other than TCP, by mirror name (D20).
+	Transports map[string]sdk.DialFunc
+
 	Clock  clock.Clock
 	Logger *slog.Logger
 	Rand   *rand.Rand // jitter of retries; used by one goroutine only
@@ -113,6 +116,9 @@ func (o *Options) EnsureDefaults() {
 		o.FetchBytes = 64 << 20
 	}
 }
+
+// dial is how a mirror's source is reached; nil is TCP.
+func (o *Options) dial(mirror string) sdk.DialFunc { return o.Transports[mirror] }
 
 // Validate names every fault of the options at once.
 func (o *Options) Validate() error {

@@ -91,7 +91,9 @@ func newPeer(m *Manager, mirror *metadata.Mirror) *peer {
 // configure opens the source with other settings. What was known of it is
 // forgotten: it may be another cluster.
 func (p *peer) configure(configs map[string]string) {
-	cluster, err := source.Open(configs, source.Options{Logger: p.log, ClientID: "lockstep-mirror-" + strconv.Itoa(int(p.m.o.NodeID))})
+	cluster, err := source.Open(configs, source.Options{
+		Logger: p.log, ClientID: "lockstep-mirror-" + strconv.Itoa(int(p.m.o.NodeID)), Dial: p.m.o.dial(p.name),
+	})
 	p.mu.Lock()
 	old := p.mu.cluster
 	p.mu.cluster, p.mu.configs, p.mu.openErr = cluster, configs, err

@@ -22,6 +22,7 @@ import (
 type Options struct {
 	Logger   *slog.Logger // nil: discard
 	ClientID string       // default "lockstep"
+	Dial     sdk.DialFunc // how to reach a broker; nil: TCP
 }
 
 // Cluster is one source cluster. Its methods may be called from several
@@ -68,6 +69,7 @@ func Open(props map[string]string, o Options) (*Cluster, error) {
 	for _, w := range config.Warnings {
 		o.Logger.Warn("mirror config has no effect", "config", w)
 	}
+	config.Dial = o.Dial
 	opts := append(config.KgoOpts(),
 		kgo.ClientID(o.ClientID),
 		kgo.DisableClientMetrics(), // nothing is pushed to a source (W21)

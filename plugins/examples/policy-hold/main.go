@@ -7,8 +7,7 @@
 //	plugin.hold.args=-topics ^orders
 //	plugin.truncation.policy=hold
 //
-// While this process is dead or late the broker's built-in policy decides, and
-// cuts.
+// While this process is dead or late the broker cuts nothing and asks again.
 package main
 
 import (
