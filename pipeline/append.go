@@ -103,6 +103,9 @@ func (w *Worker) verify(p *Pipeline, b []byte, s *VerifyState) (good int, err er
 	if local != nil {
 		return 0, &localError{local}
 	}
+	// A response without records may have moved our log start already; now it is
+	// at the batch's base and has to move again.
+	p.followed = -1
 	*s = moved
 	return again, err
 }
