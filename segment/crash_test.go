@@ -156,6 +156,9 @@ func (r *crashRun) step(c Config) {
 	case k == 17 && now.end > now.start:
 		after := now
 		after.start = now.start + r.rng.Int64N(now.end-now.start+1)
+		if r.rng.IntN(3) == 0 {
+			after.start = now.end
+		}
 		r.begin("start", after)
 		r.done(r.l.SetStartOffset(after.start))
 	case k == 18:

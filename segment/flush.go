@@ -3,6 +3,7 @@ package segment
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -21,6 +22,10 @@ var (
 // commits syncs that overlap together, so a few are cheaper than one after the
 // other; more gain nothing on one disk.
 const flushers = 8
+
+// backgroundChunk is how many logs the timer syncs before it answers those who
+// wait for a flush: some milliseconds of work.
+const backgroundChunk = 4 * flushers
 
 // flusher is the store's one goroutine. It turns all flushes that were asked
 // for while it was busy into one round: each log is synced once, then all
@@ -191,10 +196,13 @@ func (f *flusher) background() {
 	for _, l := range logs {
 		l.queued.Store(false) // before syncing: what is appended meanwhile queues it again
 	}
-	for _, err := range syncAll(logs) {
-		if err != nil && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrFailed) {
-			f.store.o.Logger.Error("background flush", "err", err)
+	for chunk := range slices.Chunk(logs, backgroundChunk) {
+		for _, err := range syncAll(chunk) {
+			if err != nil && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrFailed) {
+				f.store.o.Logger.Error("background flush", "err", err)
+			}
 		}
+		f.round()
 	}
 }
 

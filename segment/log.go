@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/lockstep-kafka/lockstep/internal/epoch"
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
 	"github.com/lockstep-kafka/lockstep/internal/producer"
 	"github.com/lockstep-kafka/lockstep/internal/record"
 )
@@ -30,8 +31,9 @@ type Log struct {
 	// over disk or index access. Lock order: wr, mu; markMu and the locks of
 	// the store's parts (files, flusher, watermarks, index) are leaves.
 	//
-	// Invariant: segments is not empty, ascending, and its last is the active one;
-	// start <= end; end >= the end of the active segment.
+	// Invariant: segments is not empty, each begins where the one before it ends
+	// (but in a log that came without marks), and the last is the active one;
+	// segments[0].base <= start <= end = the end of the active segment.
 	mu struct {
 		sync.RWMutex
 		segments  []*segment
@@ -290,8 +292,13 @@ func (l *Log) putMark(sync bool, reset int64) error {
 	return l.store.marks.put(sync, change{id: l.id, mark: m})
 }
 
-// publishLocked copies what readers in a hurry look at.
+// publishLocked ends every change of what readers see: it checks the invariants
+// of mu and copies what readers in a hurry look at.
 func (l *Log) publishLocked() {
+	a := l.mu.segments[len(l.mu.segments)-1]
+	if l.mu.start > l.mu.end || a.end != l.mu.end || l.mu.segments[0].base > l.mu.start {
+		_ = l.fail(invariants.Check(false, "log %s: [%d, %d) in segments from %d to %d", l.id, l.mu.start, l.mu.end, l.mu.segments[0].base, a.end))
+	}
 	l.start.Store(l.mu.start)
 	l.end.Store(l.mu.end)
 }

@@ -60,10 +60,16 @@ func (l *Log) advance(start int64) (deleted int, err error) {
 		return 0, l.fail(err)
 	}
 	invariants.Fault("segment.startMarked")
+	// The segment that stays may be new: its name must not get lost while an older
+	// one's removal does, or the log would seem to end below its durable end.
+	if err := l.store.disk.syncDir(l.dir); err != nil {
+		return 0, l.fail(err)
+	}
 	for _, s := range gone {
 		if err := l.removeSegment(s); err != nil {
 			return 0, l.fail(err)
 		}
+		invariants.Fault("segment.startRemoved")
 	}
 	l.store.index.write(func(b *pebble.Batch) {
 		_ = b.DeleteRange(l.id.key(kindProducer, 0), l.id.key(kindProducer, l.mu.segments[0].base), nil)
