@@ -142,10 +142,15 @@ func (d *demo) disaster(ctx context.Context) error {
 		return err
 	}
 	received := w.acked.Load()
-	if err := sleep(ctx, 300*time.Millisecond); err != nil {
-		return err
+	for deadline := time.Now().Add(demoPatience); w.acked.Load() < received+1000; {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("A acknowledged nothing more: %w", w.err())
+		}
+		if err := sleep(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
 	}
-	d.say("The line between the sites breaks; 0.3 s later A is killed with SIGKILL while it is being written to.")
+	d.say("The line between the sites breaks; a moment later A is killed with SIGKILL while it is being written to.")
 	d.a.kill()
 	w.stop()
 	if err := d.b.resume(); err != nil {
