@@ -7,10 +7,10 @@ BENCH_MB ?= 1024
 
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
 
-.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop bench race fuzz clean
+.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop bench microbench race fuzz clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 deps: deps-go deps-system deps-kafka ## fetch modules, Java and test clients, Apache Kafka's jars
 
@@ -57,9 +57,13 @@ lint: ## gofmt and go vet, with all build tags
 
 interop: build ## against Apache Kafka, librdkafka and franz-go (sizes: LOCKSTEP_INTEROP_MB, LOCKSTEP_CHAOS_ROUNDS)
 	$(GO) test -tags interop -count=1 -timeout 60m ./fixtures/interop/
+	$(GO) test -tags interop -count=1 -timeout 20m -run 'TestApacheKafka|TestLockstep' ./internal/source/
 
 bench: build ## the mirror path beside the null mirror: MB/s and CPU s/GB (size: BENCH_MB)
 	LOCKSTEP_BENCH_MB=$(BENCH_MB) $(GO) test -tags interop -count=1 -timeout 60m -run '^$$' -bench Mirror -benchtime 3x ./fixtures/interop/
+
+microbench: ## append, read, look-up, worker, fetch and produce alone, with allocations
+	$(GO) test -run '^$$' -bench . -benchmem ./segment ./pipeline ./internal/kafka ./internal/source
 
 race: ## all tests under the race detector (needs a C compiler)
 	CGO_ENABLED=1 $(GO) test -race ./...
