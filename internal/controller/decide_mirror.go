@@ -210,7 +210,7 @@ var (
 	startWhileStopped   = states(metadata.StateUnknown, metadata.StateStopped, metadata.StateFailed)
 	startWhileMirroring = states(metadata.StateUnknown, metadata.StateStopped, metadata.StateFailed,
 		metadata.StatePreparing, metadata.StateEpochFencing, metadata.StateULERecovery, metadata.StateMirroring)
-	pauseFrom  = states(metadata.StateMirroring, metadata.StateEpochFencing, metadata.StateULERecovery, metadata.StatePaused)
+	pauseFrom = states(metadata.StateMirroring, metadata.StateEpochFencing, metadata.StateULERecovery, metadata.StatePaused)
 	// A partition that the source grew while the topic was paused has never been
 	// started; resuming starts it.
 	resumeFrom = states(metadata.StatePaused, metadata.StateUnknown)
