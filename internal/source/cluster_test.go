@@ -130,6 +130,38 @@ func TestControlPlane(t *testing.T) {
 	}
 }
 
+// A topic was created a moment ago; the broker that listed it knows it, and the
+// one that is asked for its configs does not yet. A start of such topics once
+// failed with "unknown topic".
+func TestConfigsOfATopicJustCreated(t *testing.T) {
+	k, c := fake(t, nil, kfake.SeedTopics(1, "new", "old"))
+	c.pause = time.Millisecond
+	asked := 0
+	k.ControlKey(int16(kmsg.DescribeConfigs), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		k.KeepControl()
+		if asked++; asked > 2 {
+			return nil, nil, false
+		}
+		resp := r.ResponseKind().(*kmsg.DescribeConfigsResponse)
+		for _, res := range r.(*kmsg.DescribeConfigsRequest).Resources {
+			rr := kmsg.NewDescribeConfigsResponseResource()
+			rr.ResourceType, rr.ResourceName = res.ResourceType, res.ResourceName
+			if res.ResourceName == "new" {
+				rr.ErrorCode = kerr.UnknownTopicOrPartition.Code
+			}
+			resp.Resources = append(resp.Resources, rr)
+		}
+		return resp, nil, true
+	})
+	configs, err := c.TopicConfigs(t.Context(), []string{"new", "old"})
+	if err != nil || configs["new"].Err != nil || configs["old"].Err != nil || len(configs["new"].Entries) == 0 {
+		t.Fatalf("asked %d times: %+v, %v", asked, configs["new"].Err, err)
+	}
+	if asked != 3 {
+		t.Errorf("asked %d times", asked)
+	}
+}
+
 func TestConfigsAndGroups(t *testing.T) {
 	k, c := fake(t, nil, kfake.SeedTopics(1, "plain"))
 	ctx := t.Context()

@@ -3,9 +3,11 @@ package source
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/lockstep-kafka/lockstep/plugins/sdk"
@@ -109,11 +111,27 @@ type TopicConfigs struct {
 // TopicConfigs reads the configs of topics. A topic whose configs cannot be read
 // carries its own error; the others are not affected. (The request is built by
 // hand because kadm answers one missing right with an error for all topics.)
+//
+// A topic that one broker listed may be unknown to the next one for a moment
+// after its creation, since brokers learn of it one by one: it is asked for
+// again, as a leader that is not ready is.
 func (c *Cluster) TopicConfigs(ctx context.Context, topics []string) (map[string]TopicConfigs, error) {
 	out := make(map[string]TopicConfigs, len(topics))
-	if len(topics) == 0 {
-		return out, nil
+	for try := 1; len(topics) > 0; try++ {
+		if err := c.topicConfigs(ctx, topics, out); err != nil {
+			return nil, err
+		}
+		topics = slices.DeleteFunc(slices.Clone(topics), func(name string) bool {
+			return !errors.Is(out[name].Err, kerr.UnknownTopicOrPartition)
+		})
+		if len(topics) == 0 || try == patience || !c.wait(ctx) {
+			break
+		}
 	}
+	return out, nil
+}
+
+func (c *Cluster) topicConfigs(ctx context.Context, topics []string, out map[string]TopicConfigs) error {
 	req := kmsg.NewPtrDescribeConfigsRequest()
 	for _, name := range topics {
 		r := kmsg.NewDescribeConfigsRequestResource()
@@ -122,7 +140,7 @@ func (c *Cluster) TopicConfigs(ctx context.Context, topics []string) (map[string
 	}
 	resp, err := req.RequestWith(ctx, c.client)
 	if err != nil {
-		return nil, c.adminFailed(ctx, "topic configs", err)
+		return c.adminFailed(ctx, "topic configs", err)
 	}
 	for _, r := range resp.Resources {
 		t := TopicConfigs{Err: fail("", "configs of topic "+r.ResourceName, codeError(r.ErrorCode, r.ErrorMessage))}
@@ -133,5 +151,5 @@ func (c *Cluster) TopicConfigs(ctx context.Context, topics []string) (map[string
 		}
 		out[r.ResourceName] = t
 	}
-	return out, nil
+	return nil
 }

@@ -33,13 +33,21 @@ func (c *Cluster) patiently(ctx context.Context, addr, op string, fn func(*wire.
 		if err == nil || try == patience || !notYet(err) {
 			return err
 		}
-		timer := time.NewTimer(c.pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !c.wait(ctx) {
 			return err // says more than that time is up
 		}
+	}
+}
+
+// wait passes the time between two questions; false means that ctx ended.
+func (c *Cluster) wait(ctx context.Context) bool {
+	timer := time.NewTimer(c.pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
