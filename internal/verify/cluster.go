@@ -144,11 +144,12 @@ func (s *side) leader(topic string, partition int32) (string, error) {
 	return addr, nil
 }
 
-// Answers that a fresh look at the metadata, or a little patience, may cure.
-const (
-	attempts   = 5
-	retryPause = 200 * time.Millisecond
-)
+// Answers that a fresh look at the metadata, or patience, may cure. A leader
+// elected a moment ago answers OFFSET_NOT_AVAILABLE until its followers have
+// fetched, which takes seconds when they have just been started: 15 s in all.
+const attempts = 60
+
+var retryPause = 250 * time.Millisecond // shorter in tests
 
 // withLeader calls fn with the leader's address, and again after new metadata
 // when the leader has moved or its connection broke.

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/lockstep-kafka/lockstep/internal/wire"
 )
@@ -94,6 +96,40 @@ func TestEqualLogs(t *testing.T) {
 	}
 	if p := r.Partitions[1]; p.Batches != 0 || p.Bytes != 0 {
 		t.Errorf("empty partition %+v", p)
+	}
+}
+
+// A leader elected a moment ago has no offsets to tell yet. A comparison in the
+// minutes after a broker's death once gave such a partition up after a second.
+func TestWaitsForANewLeader(t *testing.T) {
+	defer func(p time.Duration) { retryPause = p }(retryPause)
+	retryPause = time.Millisecond
+	a, b := newFake(t), newFake(t)
+	for _, f := range []*fake{a, b} {
+		f.create(t, "orders", 1)
+		f.produce(t, "orders", 0, "a")
+	}
+	refusals := 20
+	a.ControlKey(int16(kmsg.ListOffsets), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		a.KeepControl()
+		if refusals--; refusals < 0 {
+			return nil, nil, false
+		}
+		resp := r.ResponseKind().(*kmsg.ListOffsetsResponse)
+		for _, t := range r.(*kmsg.ListOffsetsRequest).Topics {
+			rt := kmsg.NewListOffsetsResponseTopic()
+			rt.Topic = t.Topic
+			for _, p := range t.Partitions {
+				rp := kmsg.NewListOffsetsResponseTopicPartition()
+				rp.Partition, rp.ErrorCode = p.Partition, kerr.OffsetNotAvailable.Code
+				rt.Partitions = append(rt.Partitions, rp)
+			}
+			resp.Topics = append(resp.Topics, rt)
+		}
+		return resp, nil, true
+	})
+	if r := run(t, a, b, ""); !r.OK() || !r.Complete() {
+		t.Fatalf("%+v", r.Partitions)
 	}
 }
 
