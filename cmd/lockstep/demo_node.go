@@ -24,7 +24,12 @@ type demoNode struct {
 	addr  string
 	admin string
 	log   string
-	cmd   *exec.Cmd
+	cmd   *exec.Cmd // nil while it does not run
+
+	// exited is closed when the process has been waited for; exitErr says how it
+	// ended, and may be read from then on.
+	exited  chan struct{}
+	exitErr error
 }
 
 func newDemoNode(dir, name string) (*demoNode, error) {
@@ -61,10 +66,14 @@ func (n *demoNode) start(ctx context.Context) error {
 	)
 	n.cmd.Stdout, n.cmd.Stderr = log, log
 	if err := n.cmd.Start(); err != nil {
+		n.cmd = nil
 		return err
 	}
-	exited := make(chan error, 1)
-	go func(c *exec.Cmd) { exited <- c.Wait() }(n.cmd)
+	n.exited = make(chan struct{})
+	go func(c *exec.Cmd) {
+		n.exitErr = c.Wait()
+		close(n.exited)
+	}(n.cmd)
 	deadline := time.Now().Add(demoPatience)
 	client := &http.Client{Timeout: time.Second}
 	for {
@@ -75,9 +84,9 @@ func (n *demoNode) start(ctx context.Context) error {
 			}
 		}
 		select {
-		case err := <-exited:
+		case <-n.exited:
 			tail, _ := os.ReadFile(n.log)
-			return fmt.Errorf("cluster %s ended at its start: %w\n%s", n.name, err, tail)
+			return fmt.Errorf("cluster %s ended at its start: %w\n%s", n.name, n.exitErr, tail)
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(50 * time.Millisecond):
@@ -88,20 +97,15 @@ func (n *demoNode) start(ctx context.Context) error {
 	}
 }
 
+// kill ends the process and waits for its end: the port and the data directory
+// are free afterwards.
 func (n *demoNode) kill() {
-	if n.cmd != nil && n.cmd.Process != nil {
-		n.cmd.Process.Kill()
-		// Wait runs in start's goroutine; the port must be free before a restart.
-		for range 100 {
-			c, err := net.DialTimeout("tcp", n.addr, 100*time.Millisecond)
-			if err != nil {
-				break
-			}
-			c.Close()
-			time.Sleep(20 * time.Millisecond)
-		}
-		n.cmd = nil
+	if n.cmd == nil {
+		return
 	}
+	n.cmd.Process.Kill() // fails only if it has ended already
+	<-n.exited
+	n.cmd = nil
 }
 
 // pause and resume stop and continue the process: to its peers it looks like a

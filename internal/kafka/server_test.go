@@ -550,7 +550,7 @@ func TestWriteDeadline(t *testing.T) {
 			break
 		}
 	}
-	for s.connections() > 1 {
+	for s.connections() > 1 { // the server notices on its own time
 		time.Sleep(time.Millisecond)
 	}
 	ask[*kmsg.MetadataResponse](t, writer, kmsg.NewPtrMetadataRequest())
