@@ -35,7 +35,7 @@ $(SCRIPTS): Makefile
 	@chmod +x $@
 
 release: ## a static binary without paths of this machine, in bin/lockstep
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/lockstep ./cmd/lockstep
+	CGO_ENABLED=0 $(GO) build -trimpath -tags release -ldflags '-s -w' -o bin/lockstep ./cmd/lockstep
 
 run: build ## start a server on 127.0.0.1:9092, data in ./lockstep-data
 	bin/lockstep server

@@ -16,6 +16,12 @@ var (
 	// Nothing of this store is acknowledged any more (fsync is asked once, a later
 	// success proves nothing); what is in the page cache can still be read.
 	ErrFailed = errors.New("segment: store failed")
+	// ErrFull: the disk has no room for records. Nothing was appended, reading goes
+	// on, and appends are taken again by themselves once there is room.
+	ErrFull = errors.New("segment: disk is full")
+	// ErrRebuilding: what the index knew of this log is being gathered from its
+	// segments again. Reading by offset goes on; ask the rest again.
+	ErrRebuilding = errors.New("segment: index is being rebuilt")
 	// ErrCorrupt marks damage: bytes that were once durable and cannot be read as
 	// batches any more. The error is a *DamageError.
 	ErrCorrupt = errors.New("segment: damaged")

@@ -117,6 +117,22 @@ type Config struct {
 	// RetentionBytes deletes the oldest closed segments while the log without them
 	// has at least that size (retention.bytes). Negative means never.
 	RetentionBytes int64
+	// Compact keeps only the newest record of each key in closed segments
+	// (cleanup.policy has "compact" in it). Deletion by time and size is on or
+	// off by itself.
+	Compact bool
+	// MinCompactionLagMs keeps compaction away from records that are younger, or
+	// from their segment on (min.compaction.lag.ms).
+	MinCompactionLagMs int64
+	// MaxCompactionLagMs makes a log due for compaction once a record has waited
+	// that long (max.compaction.lag.ms); 0 or less means never.
+	MaxCompactionLagMs int64
+	// DeleteRetentionMs is how long tombstones and transaction markers stay after
+	// the first compaction that saw them (delete.retention.ms).
+	DeleteRetentionMs int64
+	// MinCleanableRatio is the part of the log's bytes that was never compacted
+	// from which on a compaction is due (min.cleanable.dirty.ratio), 0 to 1.
+	MinCleanableRatio float64
 	// ProducerExpirationMs forgets idle producers (producer.id.expiration.ms).
 	// 0 means a day; negative never. One with an open transaction never goes (L10).
 	ProducerExpirationMs int64

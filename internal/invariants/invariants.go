@@ -36,22 +36,3 @@ func Poison(b []byte) {
 		b[i] = 0xDB
 	}
 }
-
-// hook is set by tests only, before the code under test runs.
-var hook func(name string)
-
-// Fault names a point before or after a durable step. A test may install a
-// hook that sleeps, fails by panic, or ends the process there.
-func Fault(name string) {
-	if hook != nil {
-		hook(name)
-	}
-}
-
-// SetFault installs the hook for the duration of a test and returns the
-// function that removes it.
-func SetFault(f func(name string)) (restore func()) {
-	old := hook
-	hook = f
-	return func() { hook = old }
-}
