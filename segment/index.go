@@ -322,10 +322,14 @@ func (x *index) putEntries(id LogID, base int64, entries []entry) {
 	})
 }
 
-// position finds where to begin looking for offset in a segment.
-func (x *index) position(id LogID, base, offset int64) int64 {
-	_, v := x.seekLE(id.key(kindOffset, base), id.key(kindOffset, base, offset))
-	return decodePosition(v)
+// position finds where to begin looking for offset in a segment, and the base
+// offset of the batch that begins there; 0 and -1 if it knows nothing.
+func (x *index) position(id LogID, base, offset int64) (pos, batch int64) {
+	k, v := x.seekLE(id.key(kindOffset, base), id.key(kindOffset, base, offset))
+	if pos = decodePosition(v); pos == 0 {
+		return 0, -1
+	}
+	return pos, decodeNumber(k)
 }
 
 // timePosition finds where to begin looking for the first batch that is not

@@ -116,6 +116,7 @@ type place struct {
 	pos       int64 // a batch begins here, none before it reaches offset
 	exact     bool  // offset's batch is the one at pos
 	inMemory  bool  // pos is the best that is known: the index need not be asked
+	cuts      uint64
 }
 
 func (l *Log) read(offset int64, maxBytes int, end int64, atLeastOne bool) (View, error) {
@@ -174,7 +175,7 @@ func (l *Log) locate(offset, end int64) (p place, limit int64, err error) {
 		return p, end, nil
 	}
 	s := l.mu.segments[i]
-	p = place{seg: s, size: s.size, end: s.end, active: i == len(l.mu.segments)-1}
+	p = place{seg: s, size: s.size, end: s.end, active: i == len(l.mu.segments)-1, cuts: l.cuts.Load()}
 	if offset <= s.base {
 		p.exact = true
 		return p, end, nil
@@ -196,14 +197,18 @@ func (l *Log) locate(offset, end int64) (p place, limit int64, err error) {
 // seek finds the position of the batch that holds offset, or of the first
 // behind it, and that batch's base offset.
 func (l *Log) seek(h *handle, p place, offset int64) (pos, base int64, err error) {
-	from := p.pos
+	from, want := p.pos, int64(-1)
 	if !p.inMemory {
-		if from = l.store.index.position(l.id, p.seg.base, offset); from >= p.size {
-			from = 0 // an entry from before a truncation
+		if from, want = l.store.index.position(l.id, p.seg.base, offset); from >= p.size {
+			from, want = 0, -1 // an entry from before a truncation
+		}
+		if l.cuts.Load() != p.cuts {
+			// The entry may be of the file that replaced this one.
+			return 0, 0, fmt.Errorf("%w: %s was replaced", ErrClosed, p.seg.path())
 		}
 	}
 	for {
-		pos, base, err = seekFrom(h, from, p.size, offset)
+		pos, base, err = seekFrom(h, from, p.size, offset, want)
 		if err == nil && (from == 0 || base <= offset || pos > from) {
 			return pos, base, nil
 		}
@@ -212,18 +217,28 @@ func (l *Log) seek(h *handle, p place, offset int64) (pos, base int64, err error
 		}
 		// The index pointed into the middle of a batch, or too far: it does not know
 		// better, the file does.
-		from = 0
+		from, want = 0, -1
 	}
 }
 
-func seekFrom(h *handle, from, size, offset int64) (pos, base int64, err error) {
+// errEntry is an index entry that speaks of other bytes than the file has.
+var errEntry = &record.CorruptError{Reason: "the index promised another batch here"}
+
+// seekFrom walks from a position on. want, if not -1, is the base offset that
+// the index says the first batch has: a position inside of a record that looks
+// like a batch must not be taken for one.
+func seekFrom(h *handle, from, size, offset, want int64) (pos, base int64, err error) {
 	s := newScanner(h, from, size)
 	defer s.close()
 	for {
 		b, pos, _, err := s.next()
+		if err == nil && want >= 0 && b.BaseOffset() != want {
+			err = errEntry
+		}
 		if err != nil {
 			return pos, 0, err
 		}
+		want = -1
 		if b.NextOffset() > offset {
 			return pos, b.BaseOffset(), nil
 		}

@@ -88,13 +88,20 @@ func (r *recovery) list() error {
 		return err
 	}
 	for _, name := range names {
-		if strings.HasSuffix(name, tmpSuffix) {
+		if strings.HasSuffix(name, tmpSuffix) || strings.HasSuffix(name, cleanedSuffix) {
 			if err := d.Remove(d.PathJoin(r.l.dir, name)); err != nil {
 				return err
 			}
 		}
 		if base, ok := parseFileName(name); ok {
 			r.segments = append(r.segments, &segment{log: r.l, base: base, end: base, times: unknownTimes})
+		}
+	}
+	for _, name := range names {
+		if base, end, ok := parseSwapName(name); ok {
+			if err := r.finishSwap(name, base, end); err != nil {
+				return err
+			}
 		}
 	}
 	slices.SortFunc(r.segments, func(a, b *segment) int { return int(min(max(a.base-b.base, -1), 1)) })

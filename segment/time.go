@@ -46,7 +46,7 @@ func (l *Log) locateTime(ts, from int64) (p place, start, pos int64) {
 		if s.size == 0 || s.end <= from || s.end <= l.mu.start || s.times.max < ts {
 			continue
 		}
-		p = place{seg: s, size: s.size, end: s.end, active: i == len(l.mu.segments)-1}
+		p = place{seg: s, size: s.size, end: s.end, active: i == len(l.mu.segments)-1, cuts: l.cuts.Load()}
 		p.inMemory = !s.trimmed
 		if p.active {
 			j := sort.Search(len(l.mu.tail), func(j int) bool { return l.mu.tail[j].time >= ts })
@@ -68,6 +68,9 @@ func (l *Log) searchTime(p place, from, start, ts int64) (offset, timestamp int6
 	if !p.inMemory {
 		if from = l.store.index.timePosition(l.id, p.seg.base, ts); from >= p.size {
 			from = 0
+		}
+		if l.cuts.Load() != p.cuts { // see seek
+			return -1, -1, epoch.Undefined, false, fmt.Errorf("%w: %s was replaced", ErrClosed, p.seg.path())
 		}
 	}
 	s := newScanner(h, from, p.size)
