@@ -3,6 +3,7 @@
 
 GO       ?= go
 FUZZTIME ?= 10s
+T        ?= $(FUZZTIME)
 BENCH_MB ?= 1024
 
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
@@ -48,11 +49,12 @@ check: deps lint test interop ## everything: what a change has to pass
 test: ## all tests that need nothing but Go
 	$(GO) test ./...
 
-lint: ## gofmt and go vet, with all build tags
+lint: ## gofmt, go vet with all build tags, seams and step functions
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "not formatted (run gofmt -w):"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) vet -tags interop ./...
+	$(GO) run ./internal/tidy/stepvet ./segment ./pipeline ./internal/...
 	$(GO) mod verify
 
 interop: build ## against Apache Kafka, librdkafka and franz-go (sizes: LOCKSTEP_INTEROP_MB, LOCKSTEP_CHAOS_ROUNDS)
@@ -68,8 +70,8 @@ microbench: ## append, read, look-up, worker, fetch and produce alone, with allo
 race: ## all tests under the race detector (needs a C compiler)
 	CGO_ENABLED=1 $(GO) test -race ./...
 
-fuzz: ## every fuzz target for FUZZTIME
-	@sh fixtures/fuzz.sh $(FUZZTIME)
+fuzz: ## every fuzz target for T (10s), one after the other
+	@sh fixtures/fuzz.sh $(T)
 
 clean: ## remove bin and test leftovers
 	rm -rf bin

@@ -1,0 +1,5 @@
+package seam
+
+import "os"
+
+func open() { _, _ = os.Open("x") }
