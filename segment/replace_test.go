@@ -108,16 +108,16 @@ func TestReplace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := everySecond(t, l, 0, 3); err != nil {
+	if err := everySecond(t, l, 0, 4); err != nil { // the last batch goes too
 		t.Fatal(err)
 	}
 	after := l.Segments()
-	if len(after) != len(before)-2 || after[0].Base != 0 || after[0].End != before[3].Base {
+	if len(after) != len(before)-3 || after[0].Base != 0 || after[0].End != before[4].Base {
 		t.Fatalf("segments %v, before %v", after, before)
 	}
 	var want []int64
 	for o := range int64(40) {
-		if o >= before[3].Base || o%2 == 0 {
+		if o >= before[4].Base || o%2 == 0 {
 			want = append(want, o)
 		}
 	}
@@ -157,6 +157,13 @@ func TestReplace(t *testing.T) {
 func TestReplaceOvertaken(t *testing.T) {
 	for name, change := range map[string]func(l *Log) error{
 		"truncate": func(l *Log) error { return l.Truncate(10) },
+		"cut": func(l *Log) error {
+			if err := l.Truncate(13); err != nil {
+				return err
+			}
+			fillSegments(t, l, 20)
+			return nil
+		},
 		"start":    func(l *Log) error { return l.SetStartOffset(12) },
 		"empty":    func(l *Log) error { return l.TruncateFully(100) },
 		"replaced": func(l *Log) error { return everySecond(t, l, 0, 2) },
@@ -202,6 +209,9 @@ func TestReplaceCrash(t *testing.T) {
 		s := mustOpen(t, o)
 		l := mustLog(t, s, Config{SegmentBytes: 700, RetentionMs: -1, RetentionBytes: -1})
 		fillSegments(t, l, 40)
+		if err := s.index.db.Flush(); err != nil { // what it knows of the old files must be forgotten durably
+			t.Fatal(err)
+		}
 		old, _ := recordOffsets(t, l)
 		type clone struct {
 			at string
@@ -212,7 +222,7 @@ func TestReplaceCrash(t *testing.T) {
 			percent := []int{0, 50, 100}[seed%3]
 			clones = append(clones, clone{at, mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(seed, 1))})})
 		})
-		if err := everySecond(t, l, 1, 4); err != nil {
+		if err := everySecond(t, l, 1, 5); err != nil {
 			t.Fatal(err)
 		}
 		restore()
