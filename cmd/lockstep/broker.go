@@ -73,9 +73,13 @@ func startBroker(ctx context.Context, cfg *config.Config, logger *slog.Logger) (
 	if meta != nil && meta.nodeID != b.nodeID {
 		return nil, fmt.Errorf("node.id is %d, but %s belongs to node %d", b.nodeID, dir, meta.nodeID)
 	}
+	fs, err := logFS(dir, logger)
+	if err != nil {
+		return nil, err
+	}
 	// The store comes first: its lock keeps a second server out of the directory.
 	if b.store, err = segment.Open(segment.Options{
-		Dir: dir, Clock: clock.System(), Logger: logger.With("part", "segment"),
+		Dir: dir, FS: fs, Clock: clock.System(), Logger: logger.With("part", "segment"),
 		FlushInterval: cfg.Duration("mirror.flush.ms"),
 	}); err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/lockstep-kafka/lockstep/internal/clock"
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
 	"github.com/lockstep-kafka/lockstep/internal/isr"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/plugins/sdk"
@@ -173,7 +174,7 @@ func (p *Partition) reportEndLocked(v *view) {
 		return
 	}
 	end := p.log.EndOffset()
-	if p.settings.fsync && !v.attached {
+	if p.settings.fsync && !v.attached && !invariants.Planted("ackBeforeFsync") {
 		end = p.log.DurableEnd()
 	}
 	if hw, moved := p.tracker.Update(p.nodeID, end); moved || hw != v.highWatermark {
