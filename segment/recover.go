@@ -244,6 +244,12 @@ func (r *recovery) walkFrom(first int, sizes []int64) error {
 		if err != nil && w.end < r.durableAt(i) {
 			return &DamageError{File: s.path(), At: w.size, Offset: w.end, Err: err}
 		}
+		if r.clean && r.known && w.end > r.mark.durable {
+			// Kept: a log that was not opened in the run that stopped cleanly may have
+			// them from a kill before it.
+			r.l.store.o.Logger.Warn("log goes on above its durable end although the store was stopped cleanly", "log", r.l.id.String(),
+				"file", s.path(), "durable", r.mark.durable, "end", w.end)
+		}
 		s.size, s.end, s.times = w.size, w.end, w.times
 		for _, e := range w.epochs.Entries() {
 			r.epochs.Assign(e.Epoch, e.Start)
@@ -296,7 +302,13 @@ func (r *recovery) walkSegment(s *segment, size int64) (walked, error) {
 	// Producer entries are gathered batch by batch in log order (L15). Batches that
 	// turn out to be behind the cut are never given to Apply, since the walk stops
 	// at the first bad one.
-	return walk(f, s.base, size, walkOptions{interval: r.l.store.o.IndexInterval, verifyFrom: r.mark.durable, each: func(b record.Batch) { r.producers.Apply(b) }})
+	o := walkOptions{interval: r.l.store.o.IndexInterval, verifyFrom: r.mark.durable, each: func(b record.Batch) { r.producers.Apply(b) }}
+	if m := r.summaries[s.base]; m != nil {
+		// The file may have grown since: the summary is of an earlier stop, and a
+		// newer one was lost with the index' memory.
+		o.known = known{size: m.size, heads: m.times.heads}
+	}
+	return walk(f, s.base, size, o)
 }
 
 // index notes what a walk found, in place of whatever was there.

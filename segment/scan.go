@@ -118,7 +118,8 @@ func readFull(f io.ReaderAt, p []byte, at int64) (int, error) {
 // only the former may be a torn tail.
 func isBadBatch(err error) bool {
 	var corrupt *record.CorruptError
-	return errors.As(err, &corrupt) || errors.Is(err, record.ErrShort) || errors.Is(err, errOffsetBack)
+	return errors.As(err, &corrupt) || errors.Is(err, record.ErrShort) ||
+		errors.Is(err, errOffsetBack) || errors.Is(err, errHeads)
 }
 
 var errOffsetBack = errors.New("offset goes back")

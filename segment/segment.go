@@ -4,10 +4,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"strings"
 	"sync/atomic"
 
 	"github.com/lockstep-kafka/lockstep/internal/epoch"
+	"github.com/lockstep-kafka/lockstep/internal/record"
 )
 
 // segment is one file of a log. Its bytes are only ever added to, and once cut
@@ -31,25 +33,38 @@ type segment struct {
 	dropped bool // the file is gone, or its name belongs to another
 }
 
-// times is what a segment knows about the timestamps in it.
+// times is what a segment knows about its batches beside where they end: their
+// timestamps, and a checksum that holds them together.
 type times struct {
 	first     int64 // greatest timestamp of the first batch, noTime without one
 	max       int64 // greatest timestamp of all, noTime without one
 	maxOffset int64 // last offset of the first batch that has it
+
+	// heads is the CRC-32C of the first bytes of all batches, one after the other:
+	// base offset, length, leader epoch, magic and CRC. A batch's own CRC covers
+	// none of them, so without it a flipped bit in an offset or an epoch, or a
+	// whole batch of another place, would be found by nothing.
+	heads uint32
 }
+
+// headSize is how much of a batch its own CRC does not cover, the CRC included.
+const headSize = 21
 
 // noTime is Kafka's NO_TIMESTAMP.
 const noTime = -1
 
-var unknownTimes = times{noTime, noTime, -1}
+var unknownTimes = times{first: noTime, max: noTime, maxOffset: -1}
 
-func (t *times) add(first bool, ts, lastOffset int64) {
+// add takes in the next batch; its header is enough.
+func (t *times) add(first bool, b record.Batch) {
+	ts := b.MaxTimestamp()
 	if first {
 		t.first = ts
 	}
 	if ts > t.max {
-		t.max, t.maxOffset = ts, lastOffset
+		t.max, t.maxOffset = ts, b.LastOffset()
 	}
+	t.heads = crc32.Update(t.heads, castagnoli, b[:headSize])
 }
 
 func (s *segment) path() string {
@@ -88,11 +103,11 @@ type summary struct {
 }
 
 // summaryVersion rises with every change; another number means "walk it".
-const summaryVersion = 1
+const summaryVersion = 2
 
 func (m *summary) encode() []byte {
 	b := []byte{summaryVersion}
-	for _, v := range []int64{m.size, m.end, m.times.first, m.times.max, m.times.maxOffset, int64(len(m.epochs))} {
+	for _, v := range []int64{m.size, m.end, m.times.first, m.times.max, m.times.maxOffset, int64(m.times.heads), int64(len(m.epochs))} {
 		b = binary.AppendVarint(b, v)
 	}
 	for _, e := range m.epochs {
@@ -119,7 +134,9 @@ func decodeSummary(b []byte) (*summary, error) {
 		b = b[n:]
 		return v
 	}
-	m := &summary{size: next(), end: next(), times: times{next(), next(), next()}}
+	m := &summary{size: next(), end: next(), times: times{first: next(), max: next(), maxOffset: next()}}
+	heads := next()
+	m.times.heads = uint32(heads)
 	n := next()
 	if n < 0 || n > int64(len(b))/2 {
 		return nil, errSummary
@@ -127,7 +144,7 @@ func decodeSummary(b []byte) (*summary, error) {
 	for range n {
 		m.epochs = append(m.epochs, epoch.Entry{Epoch: int32(next()), Start: next()})
 	}
-	if bad || len(b) != 0 || m.size < 0 || m.end < 0 {
+	if bad || len(b) != 0 || m.size < 0 || m.end < 0 || int64(m.times.heads) != heads {
 		return nil, errSummary
 	}
 	return m, nil

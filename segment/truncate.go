@@ -342,6 +342,30 @@ type walkOptions struct {
 	noCRC      bool               // look at headers only
 	verifyFrom int64              // check the CRC of batches that end above this
 	each       func(record.Batch) // called with whole control batches, and headers of others
+
+	// known, if its size is not 0, is what was known of the file's first bytes
+	// when they were durable: they must be the same batches still.
+	known known
+}
+
+// known are the first size bytes of a segment, and the checksum of their batches'
+// heads.
+type known struct {
+	size  int64
+	heads uint32
+}
+
+var errHeads = errors.New("offsets, epochs or checksums of the batches are not those that were written")
+
+// check looks at the batch that ends at position end.
+func (k known) check(end int64, before times, b record.Batch) error {
+	if k.size == 0 || end < k.size || end-int64(b.Size()) >= k.size {
+		return nil
+	}
+	if before.add(false, b); end > k.size || before.heads != k.heads {
+		return errHeads
+	}
+	return nil
 }
 
 // walk goes over the batches of a segment from its first byte. An error is the
@@ -380,11 +404,14 @@ func walk(f io.ReaderAt, base, size int64, o walkOptions) (w walked, err error) 
 				}
 			}
 		}
+		if err := o.known.check(pos+int64(n), w.times, b); err != nil {
+			return w, err
+		}
 		if pos-indexed >= o.interval {
 			w.entries = append(w.entries, entry{offset: b.BaseOffset(), pos: pos, time: w.times.max})
 			indexed = pos
 		}
-		w.times.add(pos == 0, b.MaxTimestamp(), b.LastOffset())
+		w.times.add(pos == 0, b)
 		w.epochs.Assign(b.PartitionLeaderEpoch(), b.BaseOffset())
 		if o.each != nil {
 			o.each(b)
