@@ -10,6 +10,8 @@ var (
 	ErrOutOfRange = errors.New("segment: offset out of range")
 	// ErrClosed: the log or its store was closed, or the log was deleted.
 	ErrClosed = errors.New("segment: closed")
+	// ErrLocked: another process has the log directory open.
+	ErrLocked = errors.New("segment: locked by another process")
 	// ErrOffsetOrder: a batch does not lie at or behind the log end.
 	ErrOffsetOrder = errors.New("segment: offset order")
 	// ErrFailed: an fsync, or the repair of a broken write, failed before.

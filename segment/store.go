@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
@@ -97,7 +98,11 @@ func (s *Store) open() (err error) {
 		return err
 	}
 	if s.lock, err = s.disk.Lock(s.disk.PathJoin(s.o.Dir, lockFile)); err != nil {
-		return fmt.Errorf("locked by another process: %w", err)
+		var file *fs.PathError
+		if errors.As(err, &file) {
+			return err // the disk, not a lock
+		}
+		return fmt.Errorf("%w: %w", ErrLocked, err)
 	}
 	defer func() {
 		if err != nil {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -35,7 +34,7 @@ type broker struct {
 
 	logger     *slog.Logger
 	controller *controller.Controller
-	store      *segment.Store
+	logDirs    *logDirs
 	partitions *partition.Manager
 	groups     *group.Coordinator
 	mirrors    *mirror.Manager
@@ -62,34 +61,15 @@ func startBroker(ctx context.Context, cfg *config.Config, logger *slog.Logger) (
 			b.stop(stopCtx)
 		}
 	}()
-	dir := cfg.String("log.dirs")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("log.dirs: %w", err)
-	}
-	meta, err := readMetaProperties(dir)
-	if err != nil {
-		return nil, err
-	}
-	if meta != nil && meta.nodeID != b.nodeID {
-		return nil, fmt.Errorf("node.id is %d, but %s belongs to node %d", b.nodeID, dir, meta.nodeID)
-	}
-	fs, err := logFS(dir, logger)
-	if err != nil {
-		return nil, err
-	}
-	// The store comes first: its lock keeps a second server out of the directory.
-	if b.store, err = segment.Open(segment.Options{
-		Dir: dir, FS: fs, Clock: clock.System(), Logger: logger.With("part", "segment"),
+	// The logs come first: their locks keep a second server out of the directories.
+	if b.logDirs, err = openLogDirs(cfg.LogDirs(), cfg.MetadataDir(), b.nodeID, logger, segment.Options{
+		Clock: clock.System(), Logger: logger.With("part", "segment"),
 		FlushInterval: cfg.Duration("mirror.flush.ms"),
 	}); err != nil {
 		return nil, err
 	}
-	clusterID := ""
-	if meta != nil {
-		clusterID = meta.clusterID
-	}
 	if b.controller, err = controller.Open(ctx, controller.Options{
-		Dir: filepath.Join(dir, "metadata"), NodeID: b.nodeID, ClusterID: clusterID,
+		Dir: filepath.Join(b.logDirs.metadata, "metadata"), NodeID: b.nodeID, ClusterID: b.logDirs.clusterID(),
 		ClientListen: cfg.String("metadata.etcd.listen.client"), PeerListen: cfg.String("metadata.etcd.listen.peer"),
 		DefaultPartitions:        int32(cfg.Int("num.partitions")),
 		DefaultReplicationFactor: int16(cfg.Int("default.replication.factor")),
@@ -98,13 +78,11 @@ func startBroker(ctx context.Context, cfg *config.Config, logger *slog.Logger) (
 		return nil, err
 	}
 	b.clusterID = b.controller.Image().ClusterID
-	if meta == nil {
-		if err := writeMetaProperties(dir, metaProperties{clusterID: b.clusterID, nodeID: b.nodeID}); err != nil {
-			return nil, err
-		}
+	if err := b.logDirs.claim(b.clusterID); err != nil {
+		return nil, err
 	}
 	b.partitions = partition.NewManager(partition.Options{
-		NodeID: b.nodeID, Store: b.store, Logger: logger.With("part", "partition"),
+		NodeID: b.nodeID, Stores: b.logDirs.stores(), OfflineDirs: b.logDirs.offline, Logger: logger.With("part", "partition"),
 		TopicDefaults: topicDefaults(cfg), RetentionCheck: cfg.Duration("log.retention.check.interval.ms"),
 	})
 	if b.groups, err = newGroups(cfg, b); err != nil {
@@ -135,6 +113,9 @@ func startBroker(ctx context.Context, cfg *config.Config, logger *slog.Logger) (
 	if err := b.controller.WaitWatchers(ctx); err != nil {
 		return nil, err
 	}
+	if err := b.logDirs.settle(b.partitions.OfflineDirs()); err != nil {
+		return nil, err
+	}
 	b.mirrors.Start()
 	if addr := cfg.String("admin.listener"); addr != "" {
 		if b.admin, err = startAdmin(addr, cfg.Bool("admin.pprof.enable"), b.checks(), logger); err != nil {
@@ -157,7 +138,7 @@ func startBroker(ctx context.Context, cfg *config.Config, logger *slog.Logger) (
 	}()
 	b.ready.Store(true)
 	registerGauges(b)
-	logger.Info("serving", "node", b.nodeID, "cluster", b.clusterID, "endpoints", b.endpoints, "data", dir)
+	logger.Info("serving", "node", b.nodeID, "cluster", b.clusterID, "endpoints", b.endpoints, "data", cfg.LogDirs())
 	return b, nil
 }
 
@@ -191,8 +172,8 @@ func (b *broker) stop(ctx context.Context) error {
 	if b.partitions != nil {
 		b.partitions.Close()
 	}
-	if b.store != nil {
-		errs = append(errs, b.store.Close())
+	if b.logDirs != nil {
+		errs = append(errs, b.logDirs.close())
 	}
 	if b.controller != nil {
 		errs = append(errs, b.controller.Close())
@@ -222,6 +203,13 @@ func (b *broker) checks() map[string]healthCheck {
 				return errors.New("this broker is fenced")
 			}
 			return nil
+		},
+		"log directories": func() error {
+			var errs []error
+			for _, off := range b.partitions.OfflineDirs() {
+				errs = append(errs, fmt.Errorf("%s is offline: %w", off.Path, off.Err))
+			}
+			return errors.Join(errs...)
 		},
 		"logs": func() error {
 			offline := 0
@@ -382,5 +370,6 @@ func registerGauges(b *broker) {
 	obs.Gauge("lockstep_partitions_leader", count(func(i partition.Info) bool { return i.Leader }))
 	obs.Gauge("lockstep_partitions_offline", count(func(i partition.Info) bool { return i.Offline != nil }))
 	obs.Gauge("lockstep_partitions_read_only", count(func(i partition.Info) bool { return i.ReadOnly }))
+	obs.Gauge("lockstep_log_directories_offline", func() float64 { return float64(len(b.partitions.OfflineDirs())) })
 	obs.Gauge("lockstep_metadata_revision", func() float64 { return float64(b.controller.Image().Revision) })
 }

@@ -113,9 +113,7 @@ func (c *Config) checkTogether() []error {
 	if c.String("metadata.etcd.endpoints") != "" {
 		errs = append(errs, errors.New("metadata.etcd.endpoints: an external etcd is not supported by this version; leave it empty"))
 	}
-	if strings.Contains(c.String("log.dirs"), ",") {
-		errs = append(errs, errors.New("log.dirs: this version takes one directory"))
-	}
+	errs = append(errs, c.checkLogDirs())
 	if v := c.String("controller.quorum.voters"); v != "" {
 		id, addr, ok := strings.Cut(v, "@")
 		switch {

@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -24,7 +25,7 @@ func load(t *testing.T, file string, overrides ...string) (*Config, error) {
 func TestFaultsNameTheKey(t *testing.T) {
 	for _, bad := range []string{
 		"node.id=one", "node.id=-1", "num.partitions=0", "durability=maybe", "auto.create.topics.enable=yes",
-		"listeners=9092", "listeners=PLAINTEXT://h:99999", "listeners=SSL://h:1", "log.dirs=a,b",
+		"listeners=9092", "listeners=PLAINTEXT://h:99999", "listeners=SSL://h:1", "log.dirs=a,./a", "log.dirs=,",
 		"metadata.etcd.endpoints=h:2379", "min.insync.replica=2", "controller.quorum.voters=2@h:1",
 		"advertised.listeners=OTHER://h:1", "log.retention.hours=x",
 	} {
@@ -72,6 +73,17 @@ log.retention.hours=168
 	}
 	if len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0], "num.network.threads") {
 		t.Errorf("warnings %q", c.Warnings)
+	}
+}
+
+// Log directories are a list; the first holds the metadata unless another is named.
+func TestLogDirs(t *testing.T) {
+	c, err := load(t, "", "log.dirs=/a, /b/,")
+	if err != nil || !slices.Equal(c.LogDirs(), []string{"/a", "/b"}) || c.MetadataDir() != "/a" {
+		t.Fatalf("%v %v", c, err)
+	}
+	if c, err = load(t, "", "log.dirs=/a,/b", "metadata.log.dir=/c"); err != nil || c.MetadataDir() != "/c" {
+		t.Fatalf("%v %v", c, err)
 	}
 }
 

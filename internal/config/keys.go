@@ -44,7 +44,8 @@ var keys = []key{
 	{name: "controller.listener.names", kind: text, def: "", doc: "Accepted for Kafka's configuration files. The controller of a single node listens on loopback only."},
 	{name: "controller.quorum.voters", kind: text, def: "", doc: "ID@HOST:PORT of the controllers. This version runs one: empty, or this node alone. The port is where its etcd peers listen."},
 	{name: "broker.rack", kind: text, def: "", doc: "Rack or zone of this broker, shown in metadata."},
-	{name: "log.dirs", kind: text, def: "./lockstep-data", doc: "Directory of all data. This version takes one."},
+	{name: "log.dirs", kind: text, def: "./lockstep-data", doc: "Directories of the logs, separated by commas, one per disk. A new log goes where the fewest are. One that cannot be used is offline with its logs, and the others go on."},
+	{name: "metadata.log.dir", kind: text, def: "", doc: "Directory of the cluster's metadata; the server does not start without it. Default: the first of log.dirs."},
 	{name: "admin.listener", kind: text, def: "127.0.0.1:9644", doc: "HOST:PORT of /metrics, /livez and /readyz. Empty switches it off."},
 	{name: "admin.pprof.enable", kind: boolean, def: "false", doc: "Serve /debug/pprof on the admin listener."},
 

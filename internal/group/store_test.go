@@ -36,7 +36,7 @@ func (b *broker) open() {
 	if b.store, err = segment.Open(segment.Options{Dir: "data", FS: b.fs, Clock: b.clock, Logger: quiet}); err != nil {
 		b.t.Fatal(err)
 	}
-	b.parts = partition.NewManager(partition.Options{NodeID: 1, Store: b.store, Clock: b.clock, Logger: quiet})
+	b.parts = partition.NewManager(partition.Options{NodeID: 1, Stores: []*segment.Store{b.store}, Clock: b.clock, Logger: quiet})
 	ps := NewPartitionStore(b.parts, func() *metadata.Image { return b.image })
 	b.groups, err = New(Options{
 		NodeID: 1, Clock: b.clock, InitialRebalanceDelay: -1,

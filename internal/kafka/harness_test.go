@@ -96,7 +96,7 @@ func startBroker(dir string) (*broker, error) {
 	if b.controller, err = controller.Open(context.Background(), controller.Options{Dir: dir + "/metadata", NodeID: 1, Logger: logger}); err != nil {
 		return nil, err
 	}
-	b.partitions = partition.NewManager(partition.Options{NodeID: 1, Store: b.store, Logger: logger})
+	b.partitions = partition.NewManager(partition.Options{NodeID: 1, Stores: []*segment.Store{b.store}, Logger: logger})
 	if b.server, err = NewServer(b.options(logger)); err != nil {
 		return nil, err
 	}

@@ -67,7 +67,7 @@ func (w *world) openStorage() {
 		w.t.Fatal(err)
 	}
 	w.store = store
-	w.parts = partition.NewManager(partition.Options{NodeID: 1, Store: store, Logger: slog.New(slog.DiscardHandler)})
+	w.parts = partition.NewManager(partition.Options{NodeID: 1, Stores: []*segment.Store{store}, Logger: slog.New(slog.DiscardHandler)})
 	w.ctrl.Watch(w.parts.Apply)
 	w.register()
 }

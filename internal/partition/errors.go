@@ -13,6 +13,7 @@ var (
 	ErrOutOfRange         = errors.New("offset is out of range")
 	ErrOffsetNotAvailable = errors.New("offsets are not available yet")
 	ErrStorage            = errors.New("log is offline")
+	ErrDirOffline         = errors.New("log directory is offline")
 	ErrTooLarge           = errors.New("batch is larger than max.message.bytes")
 	ErrTimestamp          = errors.New("timestamp is outside the range that the topic allows")
 	ErrNotEnoughReplicas  = errors.New("fewer replicas in sync than min.insync.replicas")

@@ -20,9 +20,12 @@ import (
 // Options of a Manager.
 type Options struct {
 	NodeID int32
-	Store  *segment.Store
-	Clock  clock.Clock
-	Logger *slog.Logger
+	// Stores are the log directories in the order of log.dirs, without those that
+	// could not be opened: these are OfflineDirs.
+	Stores      []*segment.Store
+	OfflineDirs []OfflineDir
+	Clock       clock.Clock
+	Logger      *slog.Logger
 
 	// TopicDefaults are the broker's own defaults for topic configs (from
 	// log.segment.bytes, durability and so on); they stand between a topic's
@@ -49,7 +52,8 @@ func (o *Options) EnsureDefaults() {
 
 // Manager holds the replicas of this broker and follows the metadata image.
 type Manager struct {
-	o Options
+	o    Options
+	dirs *logDirs
 
 	mu struct {
 		sync.RWMutex
@@ -64,7 +68,10 @@ type Manager struct {
 // NewManager starts a manager without partitions; Apply brings them.
 func NewManager(o Options) *Manager {
 	o.EnsureDefaults()
-	m := &Manager{o: o, quit: make(chan struct{})}
+	m := &Manager{o: o, dirs: newLogDirs(&o), quit: make(chan struct{})}
+	for _, dir := range m.dirs.dirs {
+		dir.offline = sync.OnceFunc(func() { m.takeOffline(dir) })
+	}
 	m.mu.byID = make(map[metadata.TopicID][]*Partition)
 	m.mu.byName = make(map[string]metadata.TopicID)
 	m.done.Add(1)
@@ -90,11 +97,16 @@ func (m *Manager) Apply(prev, next *metadata.Image) {
 		if prev != nil && prev.TopicByID(t.ID) == t {
 			continue // images share what did not change
 		}
-		m.applyTopic(t)
+		m.applyTopic(t, prev == nil)
+	}
+	if prev == nil {
+		m.dirs.reportStrays()
 	}
 }
 
-func (m *Manager) applyTopic(t *metadata.Topic) {
+// applyTopic follows one topic; old says that it is of the first image, so that
+// its logs were made before this start.
+func (m *Manager) applyTopic(t *metadata.Topic, old bool) {
 	m.mu.RLock()
 	parts := m.mu.byID[t.ID]
 	m.mu.RUnlock()
@@ -110,12 +122,7 @@ func (m *Manager) applyTopic(t *metadata.Topic) {
 		}
 		p := grown[mp.Index]
 		if p == nil {
-			key := sdk.PartitionKey{Topic: t.Name, TopicID: t.ID, Partition: mp.Index}
-			log, err := m.o.Store.OpenLog(t.ID, mp.Index, config)
-			if err != nil {
-				m.o.Logger.Error("log cannot be opened, partition is offline", "topic", t.Name, "partition", mp.Index, "err", err)
-			}
-			p = newPartition(key, m.o.NodeID, m.o.Clock, log, err)
+			p = m.open(t, mp.Index, config, old)
 			grown[mp.Index] = p
 		} else if p.log != nil {
 			p.log.SetConfig(config)
@@ -126,6 +133,21 @@ func (m *Manager) applyTopic(t *metadata.Topic) {
 	m.mu.byID[t.ID] = grown
 	m.mu.byName[t.Name] = t.ID
 	m.mu.Unlock()
+}
+
+func (m *Manager) open(t *metadata.Topic, index int32, config segment.Config, old bool) *Partition {
+	key := sdk.PartitionKey{Topic: t.Name, TopicID: t.ID, Partition: index}
+	var log *segment.Log
+	dir, err := m.dirs.place(segment.LogID{Topic: t.ID, Partition: index}, old)
+	if err == nil {
+		log, err = dir.store.OpenLog(t.ID, index, config)
+	}
+	if err != nil {
+		m.o.Logger.Error("log cannot be opened, partition is offline", "topic", t.Name, "partition", index, "err", err)
+	}
+	p := newPartition(key, m.o.NodeID, m.o.Clock, log, err)
+	p.dir = dir
+	return p
 }
 
 func (m *Manager) drop(t *metadata.Topic) {
@@ -141,7 +163,7 @@ func (m *Manager) drop(t *metadata.Topic) {
 			continue
 		}
 		p.close()
-		if err := m.o.Store.Delete(t.ID, p.key.Partition); err != nil {
+		if err := m.dirs.remove(segment.LogID{Topic: t.ID, Partition: p.key.Partition}, p.dir); err != nil {
 			m.o.Logger.Error("deleted topic's log could not be removed", "topic", t.Name, "partition", p.key.Partition, "err", err)
 		}
 	}

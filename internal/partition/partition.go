@@ -20,6 +20,7 @@ type Partition struct {
 	nodeID int32
 	clock  clock.Clock
 	log    *segment.Log // nil while offline from the start
+	dir    *logDir      // where the log is; nil if that is not known
 
 	// appendMu serialises everything that changes the log or the role: appends,
 	// truncations, leader epochs. It is held across the write to the page cache
@@ -208,8 +209,16 @@ func (p *Partition) close() {
 	p.wake()
 }
 
-// fail takes the partition offline after its disk failed.
+// fail takes the partition offline after its disk failed, and with it those
+// that are on the same disk.
 func (p *Partition) fail(err error) {
+	p.goOffline(err)
+	if p.dir != nil {
+		p.dir.checkFailed()
+	}
+}
+
+func (p *Partition) goOffline(err error) {
 	p.appendMu.Lock()
 	next := *p.view.Load()
 	if next.offline == nil {

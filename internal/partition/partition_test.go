@@ -98,7 +98,7 @@ func (w *world) open() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.m = NewManager(Options{NodeID: self, Store: w.store, Clock: w.clock, Logger: slog.New(slog.DiscardHandler)})
+	w.m = NewManager(Options{NodeID: self, Stores: []*segment.Store{w.store}, Clock: w.clock, Logger: slog.New(slog.DiscardHandler)})
 	if w.image != nil {
 		w.m.Apply(nil, w.image)
 	}
