@@ -5,10 +5,12 @@ GO       ?= go
 FUZZTIME ?= 10s
 T        ?= $(FUZZTIME)
 BENCH_MB ?= 1024
+CYCLES   ?= 50
+SEED     ?= 0
 
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
 
-.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop bench microbench race fuzz clean
+.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop kill powercut bench microbench race fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +47,7 @@ demo: build ## two clusters, a mirror, failover and failback in under a minute
 	bin/lockstep demo
 
 check: deps lint test interop ## everything: what a change has to pass
+	$(MAKE) kill powercut CYCLES=3
 
 test: ## all tests that need nothing but Go
 	$(GO) test ./...
@@ -54,12 +57,22 @@ lint: ## gofmt, go vet with all build tags, seams and step functions
 	if [ -n "$$unformatted" ]; then echo "not formatted (run gofmt -w):"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) vet -tags interop ./...
+	$(GO) vet -tags torture,planted ./cmd/lockstep ./fixtures/killloop ./internal/partition
 	$(GO) run ./internal/tidy/stepvet ./segment ./pipeline ./internal/...
 	$(GO) mod verify
 
 interop: build ## against Apache Kafka, librdkafka and franz-go (sizes: LOCKSTEP_INTEROP_MB, LOCKSTEP_CHAOS_ROUNDS)
 	$(GO) test -tags interop -count=1 -timeout 60m ./fixtures/interop/
 	$(GO) test -tags interop -count=1 -timeout 20m -run 'TestApacheKafka|TestLockstep' ./internal/source/
+
+kill: build ## kill -9 under 64 writers, CYCLES times (50), then a full scan (SEED= repeats)
+	$(KILLLOOP) -run '^TestKill$$' -args -cycles $(CYCLES) -seed $(SEED)
+
+powercut: ## the same on a file system that loses what is not synced; and proof that a loss is seen
+	$(GO) build -tags torture,planted -o bin/lockstep-torture ./cmd/lockstep
+	LOCKSTEP_BIN=$(CURDIR)/bin/lockstep-torture $(KILLLOOP) -run '^TestPowerCut' -args -cycles $(CYCLES) -seed $(SEED)
+
+KILLLOOP = $(GO) test -tags torture -count=1 -timeout 60m -v ./fixtures/killloop
 
 bench: build ## the mirror path beside the null mirror: MB/s and CPU s/GB (size: BENCH_MB)
 	LOCKSTEP_BENCH_MB=$(BENCH_MB) $(GO) test -tags interop -count=1 -timeout 60m -run '^$$' -bench Mirror -benchtime 3x ./fixtures/interop/
