@@ -30,6 +30,13 @@ func (s *Store) Usage() (total, usable int64, err error) {
 	return int64(u.TotalBytes), int64(u.AvailBytes), nil
 }
 
+// SyncMarks makes a log start that was moved before the call durable.
+func (l *Log) SyncMarks() error {
+	err := l.store.marks.sync()
+	l.store.failSync(err)
+	return err
+}
+
 func (w *watermarks) logs() []LogID {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -2,9 +2,12 @@ package segment
 
 import (
 	"errors"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // A log whose directory went away is told as missing: opening it says what was
@@ -48,5 +51,30 @@ func TestMissing(t *testing.T) {
 	}
 	if total, usable, err := s.Usage(); err != nil || total <= 0 || usable < 0 || usable > total {
 		t.Fatalf("usage %d of %d, %v", usable, total, err)
+	}
+}
+
+// A log start above what was synced (durability=replicated) is no damage after
+// a power cut that takes the records below it: the log begins at its end, empty.
+func TestStartAboveDurableEnd(t *testing.T) {
+	for percent := range 2 {
+		fs := vfs.NewCrashableMem()
+		s := mustOpen(t, testOptions(fs))
+		l := mustLog(t, s, DefaultConfig())
+		appendN(t, l, 2, 0)
+		mustFlush(t, l)
+		appendN(t, l, 2, 0)
+		if err := l.SetStartOffset(9); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.SyncMarks(); err != nil {
+			t.Fatal(err)
+		}
+		crashed := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100 * percent, RNG: rand.New(rand.NewPCG(1, 2))})
+		l = mustLog(t, mustOpen(t, testOptions(crashed)), DefaultConfig())
+		if l.StartOffset() > l.EndOffset() || l.StartOffset() < 6 {
+			t.Fatalf("%d %%: log [%d, %d)", percent*100, l.StartOffset(), l.EndOffset())
+		}
+		appendN(t, l, 1, 0)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/partition"
 	"github.com/lockstep-kafka/lockstep/internal/producer"
 	"github.com/lockstep-kafka/lockstep/internal/record"
+	"github.com/lockstep-kafka/lockstep/pipeline"
 	"github.com/lockstep-kafka/lockstep/segment"
 )
 
@@ -59,12 +60,19 @@ var errorTable = []struct {
 	{partition.ErrFencedEpoch, kerr.FencedLeaderEpoch.Code},
 	{partition.ErrUnknownEpoch, kerr.UnknownLeaderEpoch.Code},
 	{partition.ErrReadOnly, codeReadOnlyTopic},
+	{partition.ErrMirrored, codeInvalidMirrorStates},
+	{partition.ErrPolicy, kerr.PolicyViolation.Code},
 	{partition.ErrOutOfRange, kerr.OffsetOutOfRange.Code},
 	{partition.ErrOffsetNotAvailable, kerr.OffsetNotAvailable.Code},
 	{partition.ErrStorage, kerr.KafkaStorageError.Code},
+	{partition.ErrDirOffline, kerr.KafkaStorageError.Code},
 	{partition.ErrTooLarge, kerr.MessageTooLarge.Code},
 	{partition.ErrTimestamp, kerr.InvalidTimestamp.Code},
 	{partition.ErrNotEnoughReplicas, kerr.NotEnoughReplicas.Code},
+
+	{pipeline.ErrInvalidRecord, kerr.InvalidRecord.Code},
+	{pipeline.ErrTooLarge, kerr.MessageTooLarge.Code},
+	{pipeline.ErrUnknownCodec, kerr.UnsupportedCompressionType.Code},
 
 	{producer.ErrOutOfOrderSequence, kerr.OutOfOrderSequenceNumber.Code},
 	{producer.ErrFencedEpoch, kerr.InvalidProducerEpoch.Code},
@@ -74,6 +82,7 @@ var errorTable = []struct {
 	{segment.ErrOutOfRange, kerr.OffsetOutOfRange.Code},
 	{segment.ErrClosed, kerr.NotLeaderForPartition.Code},
 	{segment.ErrFailed, kerr.KafkaStorageError.Code},
+	{segment.ErrFull, kerr.KafkaStorageError.Code},
 	{segment.ErrCorrupt, kerr.KafkaStorageError.Code},
 	{record.ErrShort, kerr.CorruptMessage.Code},
 

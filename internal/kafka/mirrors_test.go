@@ -170,6 +170,18 @@ func TestMirrorKeys(t *testing.T) {
 	}
 	w.state(m, orders, "MIRRORING")
 
+	// DEC-12, MIR-257: not while it is mirrored.
+	deleteAll := kmsg.NewPtrDeleteRecordsRequest()
+	deleted := kmsg.NewDeleteRecordsRequestTopic()
+	deleted.Topic, deleted.Partitions = orders, []kmsg.DeleteRecordsRequestTopicPartition{{Offset: -1}}
+	deleteAll.Topics = append(deleteAll.Topics, deleted)
+	deletion := func() int16 {
+		return ask[*kmsg.DeleteRecordsResponse](t, w.c, deleteAll).Topics[0].Partitions[0].ErrorCode
+	}
+	if code := deletion(); code != 145 {
+		t.Errorf("DeleteRecords while mirrored: %d", code)
+	}
+
 	// 104 and 96
 	if code, _ := ask[*wire.DeleteClusterMirrorResponse](t, w.c, wire.NewDeleteClusterMirrorRequest(m)).Status(); code != 143 {
 		t.Errorf("delete of a mirror at work: %d", code)
@@ -196,6 +208,9 @@ func TestMirrorKeys(t *testing.T) {
 	}
 	if p := produced(t, ask[kmsg.Response](t, w.c, produceTo(topic, 0, -1, batchOf("x")))); p.ErrorCode != 0 {
 		t.Errorf("produce after the stop: %d", p.ErrorCode)
+	}
+	if code := deletion(); code != 0 {
+		t.Errorf("DeleteRecords after the stop: %d", code)
 	}
 
 	// 97 and the lookup of 99

@@ -10,6 +10,8 @@ var (
 	ErrFencedEpoch        = errors.New("leader epoch of the request is older than the partition's")
 	ErrUnknownEpoch       = errors.New("leader epoch of the request is newer than the partition's")
 	ErrReadOnly           = errors.New("topic is read-only while it is mirrored")
+	ErrMirrored           = errors.New("topic is mirrored and not stopped")
+	ErrPolicy             = errors.New("the topic's configuration does not allow this")
 	ErrOutOfRange         = errors.New("offset is out of range")
 	ErrOffsetNotAvailable = errors.New("offsets are not available yet")
 	ErrStorage            = errors.New("log is offline")

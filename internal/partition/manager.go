@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -291,14 +292,34 @@ func segmentConfig(get func(string) string) segment.Config {
 		RetentionMs:    n("retention.ms"),
 		RetentionBytes: n("retention.bytes"),
 	}
-	deletes := false
-	for policy := range strings.SplitSeq(get("cleanup.policy"), ",") {
-		deletes = deletes || strings.TrimSpace(policy) == "delete"
-	}
-	if !deletes {
+	compacted, deleted := cleanupPolicy(get)
+	if !deleted {
 		c.RetentionMs, c.RetentionBytes = -1, -1
 	}
+	if compacted {
+		c.Compact = true
+		c.MinCompactionLagMs = n("min.compaction.lag.ms")
+		if c.MaxCompactionLagMs = n("max.compaction.lag.ms"); c.MaxCompactionLagMs == math.MaxInt64 {
+			c.MaxCompactionLagMs = 0 // never
+		}
+		c.DeleteRetentionMs = n("delete.retention.ms")
+		if ratio, err := strconv.ParseFloat(strings.TrimSpace(get("min.cleanable.dirty.ratio")), 64); err == nil {
+			c.MinCleanableRatio = ratio
+		}
+	}
 	return c
+}
+
+func cleanupPolicy(get func(string) string) (compacted, deleted bool) {
+	for policy := range strings.SplitSeq(get("cleanup.policy"), ",") {
+		switch strings.TrimSpace(policy) {
+		case "compact":
+			compacted = true
+		case "delete":
+			deleted = true
+		}
+	}
+	return compacted, deleted
 }
 
 // String helps in logs and tests.

@@ -61,6 +61,8 @@ type topicSettings struct {
 	logAppendTime   bool
 	beforeMaxMs     int64
 	afterMaxMs      int64
+	compacted       bool // cleanup.policy has compact in it: records need keys
+	deleted         bool // cleanup.policy has delete in it
 	fsync           bool // durability=fsync: the high watermark and acks=all wait for the disk (D11)
 }
 
@@ -267,7 +269,9 @@ func settingsOf(get func(string) string) topicSettings {
 		return n
 	}
 	const never = int64(1<<63 - 1)
+	compacted, deleted := cleanupPolicy(get)
 	return topicSettings{
+		compacted: compacted, deleted: deleted,
 		maxMessageBytes: int(number("max.message.bytes", 1048588)),
 		minInSync:       int(number("min.insync.replicas", 1)),
 		logAppendTime:   get("message.timestamp.type") == "LogAppendTime",
