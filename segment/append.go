@@ -139,7 +139,7 @@ func (l *Log) include(seg *segment, batches []byte, a Appended) {
 			l.mu.tail = append(l.mu.tail, entry{offset: b.BaseOffset(), pos: pos, time: seg.times.max})
 			l.indexed = pos
 		}
-		seg.times.add(pos == 0, b)
+		seg.times.add(b)
 		l.mu.epochs.Assign(b.PartitionLeaderEpoch(), b.BaseOffset())
 		l.mu.producers.Apply(b)
 		pos += int64(len(b))

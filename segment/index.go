@@ -49,6 +49,7 @@ const (
 	kindTime     = 't' // base, time -> position before which nothing is later than it
 	kindSummary  = 'm' // base -> summary of a closed segment
 	kindProducer = 'p' // offset -> producer snapshot of all below it
+	kindCleaned  = 'c' // -> how far compaction has come
 )
 
 const logKeySize = 20

@@ -53,6 +53,8 @@ type Log struct {
 		// bytes that are still there. Both are in the marks.
 		generation, floor int64
 
+		cleaned cleaned // how far compaction has come
+
 		// names counts created and removed files since the directory was synced.
 		names  uint64
 		newDir bool // the directory itself is not known to be durable
@@ -82,6 +84,8 @@ type Log struct {
 	indexed int64 // position of the last index entry of the active segment; guarded by wr
 
 	lastRetain retainClock // guarded by wr
+
+	compacting sync.Mutex // one compaction at a time; taken before wr
 
 	hints struct {
 		sync.Mutex

@@ -94,7 +94,7 @@ func (r *replacement) write(b record.Batch) error {
 		r.entries = append(r.entries, entry{offset: b.BaseOffset(), pos: pos, time: r.seg.times.max})
 		r.indexed = pos
 	}
-	r.seg.times.add(pos == 0, b)
+	r.seg.times.add(b)
 	r.seg.size, r.seg.end = pos+int64(len(b)), b.NextOffset()
 	if r.buf = append(r.buf, b...); len(r.buf) < replaceBuffer {
 		return nil

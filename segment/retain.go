@@ -127,7 +127,14 @@ func (l *Log) Retain(now time.Time, highWatermark int64) (deleted int, err error
 	for _, s := range l.mu.segments {
 		expired := c.RetentionMs >= 0 && !jumped && s.size > 0 && s.times.max != noTime && now.UnixMilli()-s.times.max > c.RetentionMs
 		tooMuch := over >= 0 && s.size <= over && s != l.active()
-		if s.end > highWatermark || !expired && !tooMuch && s.size > 0 {
+		if s.end > highWatermark {
+			break
+		}
+		if c.RetentionMs >= 0 && s.size > 0 && s.times.max == noTime && !tooMuch && s != l.active() {
+			over -= s.size
+			continue // nothing in it has a time, as when compaction took it all: it goes with the next that does
+		}
+		if !expired && !tooMuch && s.size > 0 {
 			break
 		}
 		if s.size == 0 && s == l.active() {

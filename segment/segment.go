@@ -36,7 +36,7 @@ type segment struct {
 // times is what a segment knows about its batches beside where they end: their
 // timestamps, and a checksum that holds them together.
 type times struct {
-	first     int64 // greatest timestamp of the first batch, noTime without one
+	first     int64 // greatest timestamp of the first batch that has one, noTime without
 	max       int64 // greatest timestamp of all, noTime without one
 	maxOffset int64 // last offset of the first batch that has it
 
@@ -55,16 +55,21 @@ const noTime = -1
 
 var unknownTimes = times{first: noTime, max: noTime, maxOffset: -1}
 
-// add takes in the next batch; its header is enough.
-func (t *times) add(first bool, b record.Batch) {
+// add takes in the next batch; its header is enough. A batch without records has
+// no time: it stays behind when compaction took them, and nobody who asks for a
+// time may be led to it.
+func (t *times) add(b record.Batch) {
+	t.heads = crc32.Update(t.heads, castagnoli, b[:headSize])
+	if b.NumRecords() == 0 {
+		return
+	}
 	ts := b.MaxTimestamp()
-	if first {
+	if t.first == noTime {
 		t.first = ts
 	}
 	if ts > t.max {
 		t.max, t.maxOffset = ts, b.LastOffset()
 	}
-	t.heads = crc32.Update(t.heads, castagnoli, b[:headSize])
 }
 
 func (s *segment) path() string {

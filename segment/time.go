@@ -179,7 +179,7 @@ func (l *Log) newestTime() int64 {
 		switch {
 		case err != nil:
 			return newest
-		case b.NextOffset() <= start || b.MaxTimestamp() <= newest:
+		case b.NextOffset() <= start || b.MaxTimestamp() <= newest || b.NumRecords() == 0:
 		case b.BaseOffset() >= start:
 			newest = b.MaxTimestamp()
 		default:

@@ -168,6 +168,7 @@ func (l *Log) countCutLocked(end int64) {
 	l.cuts.Add(1)
 	l.mu.generation++
 	l.mu.floor = min(l.mu.floor, end)
+	l.mu.cleaned.pullBackLocked(end)
 }
 
 // removeSegments removes files, the newest first. Each removal is durable
@@ -362,7 +363,7 @@ func (k known) check(end int64, before times, b record.Batch) error {
 	if k.size == 0 || end < k.size || end-int64(b.Size()) >= k.size {
 		return nil
 	}
-	if before.add(false, b); end > k.size || before.heads != k.heads {
+	if before.add(b); end > k.size || before.heads != k.heads {
 		return errHeads
 	}
 	return nil
@@ -411,7 +412,7 @@ func walk(f io.ReaderAt, base, size int64, o walkOptions) (w walked, err error) 
 			w.entries = append(w.entries, entry{offset: b.BaseOffset(), pos: pos, time: w.times.max})
 			indexed = pos
 		}
-		w.times.add(pos == 0, b)
+		w.times.add(b)
 		w.epochs.Assign(b.PartitionLeaderEpoch(), b.BaseOffset())
 		if o.each != nil {
 			o.each(b)

@@ -1,0 +1,33 @@
+package producer
+
+import "slices"
+
+// Abort is an aborted transaction whole: the records of the producer in
+// [First, Marker) are not to be seen by read-committed consumers.
+type Abort struct {
+	ProducerID    int64
+	First, Marker int64
+}
+
+// Aborts lists every aborted transaction that is known, by markers.
+func (t *Table) Aborts() []Abort {
+	list := make([]Abort, len(t.aborted))
+	for i, a := range t.aborted {
+		list[i] = Abort{ProducerID: a.producer, First: a.first, Marker: a.marker}
+	}
+	return list
+}
+
+// ForgetAborted drops the aborted transactions with these markers. Compaction
+// calls it once nothing of them is left but the marker, and before the marker
+// goes: a consumer that is told of a transaction ignores its producer until
+// it meets the marker, so an entry without one would hide what the producer
+// wrote later. It reports whether there was one.
+func (t *Table) ForgetAborted(markers map[int64]bool) bool {
+	n := len(t.aborted)
+	t.aborted = slices.DeleteFunc(t.aborted, func(a aborted) bool { return markers[a.marker] })
+	return len(t.aborted) < n
+}
+
+// Has says whether the producer is known.
+func (t *Table) Has(id int64) bool { return t.producers[id] != nil }
