@@ -18,37 +18,58 @@ import (
 )
 
 func newDumpLogCommand() *cobra.Command {
-	d := dumper{}
+	d, cmp, compare := dumper{}, comparer{}, false
 	c := &cobra.Command{
 		Use:   "dump-log PATH…",
-		Short: "Print the record batches in segment files",
+		Short: "Print, check or compare the record batches in segment files",
 		Long: `Print the record batches in segment files, one line per batch.
 
 A PATH is a .log file or a directory, which is searched for .log files in all
 its depth. Files are only read: a running server's, a stopped one's, and those
 of Apache Kafka, which have the same layout.
 
-With --verify every CRC is checked, offsets must rise, and the command exits
-with 1 if anything is wrong; what is wrong is printed and the other files are
-still looked at.`,
+With --verify all is checked that the recovery of a log checks: every CRC, that
+offsets rise within a file and from file to file of a directory, that leader
+epochs do not fall, and with --records that the records inside can be read and
+are as many as the batch says. The command exits with 1 if anything is wrong;
+what is wrong is printed and the other files are still looked at.
+
+With --compare two directories are compared, each one partition or a log
+directory of Lockstep or of Apache Kafka. Partitions belong together by topic
+id, which Kafka keeps in partition.metadata, or by name, or as --pair says. How
+batches are spread over files does not matter. The command exits with 1 if
+anything is different; --common leaves out what only one side has before the
+other begins (retention) or behind its end (lag).`,
 		Example: `  lockstep dump-log lockstep-data/logs
   lockstep dump-log --verify --quiet lockstep-data/logs
-  lockstep dump-log --records --json lockstep-data/logs/*-0/*.log`,
+  lockstep dump-log --records --json lockstep-data/logs/*-0/*.log
+  lockstep dump-log --compare --common kafka-logs lockstep-data
+  lockstep dump-log --compare --pair orders-0=i3BqC1VqTbKbGsVYkIS8hQ-0 kafka-logs lockstep-data`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usageError{errors.New("dump-log: name at least one file or directory")}
 			}
+			if compare && len(args) != 2 {
+				return usageError{fmt.Errorf("dump-log --compare: name two directories, not %d", len(args))}
+			}
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
+			if compare {
+				cmp.json, cmp.out = d.json, c.OutOrStdout()
+				return cmp.run(args[0], args[1])
+			}
 			d.out, d.errs = c.OutOrStdout(), c.ErrOrStderr()
 			return d.run(args)
 		},
 	}
 	f := c.Flags()
-	f.BoolVar(&d.json, "json", false, "print one JSON object per batch")
-	f.BoolVar(&d.verify, "verify", false, "check the CRC of every batch and the order of offsets")
+	f.BoolVar(&d.json, "json", false, "print one JSON object per batch, or per difference and partition")
+	f.BoolVar(&d.verify, "verify", false, "check all that recovery checks")
 	f.BoolVar(&d.records, "records", false, "print the records too, decompressed")
+	f.BoolVar(&compare, "compare", false, "compare two directories batch by batch")
+	f.BoolVar(&cmp.common, "common", false, "with --compare: only where both have offsets")
+	f.StringArrayVar(&cmp.pairs, "pair", nil, "with --compare: A=B, names of directories that belong together; may be repeated")
 	f.BoolVar(&d.quiet, "quiet", false, "print the summary of each file only")
 	return c
 }
@@ -59,6 +80,7 @@ type dumper struct {
 
 	out    io.Writer
 	errs   io.Writer
+	check  segment.Checker
 	faults int
 }
 
@@ -104,6 +126,8 @@ func (d *dumper) run(args []string) error {
 	if len(files) == 0 {
 		return fmt.Errorf("no .log file in %v", args)
 	}
+	d.check.Deep = d.records
+	d.check.Fault = func(file string, pos int64, reason string) { d.fault(file, pos, "%s", reason) }
 	for _, path := range files {
 		if err := d.file(path); err != nil {
 			return err
@@ -148,17 +172,15 @@ func (d *dumper) file(path string) error {
 	}
 	var batches, bytes, records int64
 	first, end := int64(-1), int64(0)
-	base, named := segment.IsSegmentFile(filepath.Base(path))
-	if named {
+	if base, named := segment.IsSegmentFile(filepath.Base(path)); named {
 		end = base
 	}
+	if d.verify {
+		d.check.File(path)
+	}
 	err := segment.Dump(path, func(pos int64, b record.Batch) error {
-		valid := b.VerifyCRC() == nil
-		if d.verify && !valid {
-			d.fault(path, pos, "batch at offset %d: CRC is %08x, the bytes do not have it", b.BaseOffset(), b.CRC())
-		}
-		if d.verify && b.BaseOffset() < end {
-			d.fault(path, pos, "batch at offset %d: offsets go back, expected %d or more", b.BaseOffset(), end)
+		if d.verify {
+			d.check.Batch(pos, b)
 		}
 		if first < 0 {
 			first = b.BaseOffset()
@@ -167,7 +189,7 @@ func (d *dumper) file(path string) error {
 		if d.quiet {
 			return nil
 		}
-		return d.batch(path, pos, b, valid)
+		return d.batch(path, pos, b)
 	})
 	var damage *segment.DamageError
 	switch {
@@ -192,7 +214,7 @@ func (d *dumper) fault(path string, pos int64, format string, args ...any) {
 	fmt.Fprintf(d.errs, "%s at %d: %s\n", path, pos, fmt.Sprintf(format, args...))
 }
 
-func (d *dumper) batch(path string, pos int64, b record.Batch, valid bool) error {
+func (d *dumper) batch(path string, pos int64, b record.Batch) error {
 	x := dumpedBatch{
 		File: path, Position: pos, Size: len(b), BaseOffset: b.BaseOffset(), LastOffset: b.LastOffset(), Records: b.NumRecords(),
 		LeaderEpoch: b.PartitionLeaderEpoch(), CRC: fmt.Sprintf("%08x", b.CRC()), Codec: b.Codec().String(),
@@ -200,6 +222,7 @@ func (d *dumper) batch(path string, pos int64, b record.Batch, valid bool) error
 		ProducerID: b.ProducerID(), ProducerEpoch: b.ProducerEpoch(), BaseSequence: b.BaseSequence(), Transactional: b.IsTransactional(),
 	}
 	if d.verify {
+		valid := b.VerifyCRC() == nil
 		x.CRCValid = &valid
 	}
 	if b.IsControl() {
@@ -268,8 +291,7 @@ func dumpedText(s *string) string {
 }
 
 // dumpRecords lists a batch's records; those behind something unreadable are
-// left out, which --verify reports through the CRC or not at all: only the
-// producer knows what it meant.
+// left out, which --verify reports.
 func dumpRecords(b record.Batch) []dumpedRecord {
 	var list []dumpedRecord
 	_ = segment.EachRecord(b, func(r record.Record) error {
