@@ -5,12 +5,13 @@ GO       ?= go
 FUZZTIME ?= 10s
 T        ?= $(FUZZTIME)
 BENCH_MB ?= 1024
+TORTURE_FILES ?= 2000
 CYCLES   ?= 50
 SEED     ?= 0
 
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
 
-.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop kill powercut bench microbench race fuzz clean
+.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop kill powercut bench microbench torture race fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +80,9 @@ bench: build ## the mirror path beside the null mirror: MB/s and CPU s/GB (size:
 
 microbench: ## append, read, look-up, worker, fetch and produce alone, with allocations
 	$(GO) test -run '^$$' -bench . -benchmem ./segment ./pipeline ./internal/kafka ./internal/source
+
+torture: ## every bit of two small data directories and TORTURE_FILES damages of larger ones: silent must be 0
+	$(GO) test -count=1 -timeout 60m -run '^TestTorture$$' -v ./segment -torture.every 1 -torture.files $(TORTURE_FILES)
 
 race: ## all tests under the race detector (needs a C compiler)
 	CGO_ENABLED=1 $(GO) test -race ./...

@@ -274,7 +274,7 @@ func (l *Log) syncOnce() (again bool, err error) {
 	var few [4]part
 	parts := few[:0]
 	l.mu.RLock()
-	cuts, names, end, newDir := l.cuts.Load(), l.mu.names, l.mu.end, l.mu.newDir
+	cuts, names, end, newDir, proof := l.cuts.Load(), l.mu.names, l.mu.end, l.mu.newDir, l.proofLocked()
 	for i := len(l.mu.segments) - 1; i >= 0; i-- {
 		s := l.mu.segments[i]
 		if s.synced < s.size {
@@ -333,6 +333,7 @@ func (l *Log) syncOnce() (again bool, err error) {
 	}
 	if end > l.durable.Load() {
 		l.durable.Store(end)
+		l.mu.proof = proof
 		l.noteMark()
 	}
 	return false, nil

@@ -55,6 +55,9 @@ type Log struct {
 
 		cleaned cleaned // how far compaction has come
 
+		// proof belongs to durable, and is written down with it.
+		proof proof
+
 		// names counts created and removed files since the directory was synced.
 		names  uint64
 		newDir bool // the directory itself is not known to be durable
@@ -286,7 +289,7 @@ func (l *Log) putMark(sync bool, reset int64) error {
 	l.mu.RLock()
 	m := mark{
 		start: l.mu.start, durable: min(l.durable.Load(), l.mu.end), hw: min(l.hw.Load(), l.mu.end),
-		generation: l.mu.generation, floor: l.mu.floor, reset: reset,
+		generation: l.mu.generation, floor: l.mu.floor, reset: reset, proof: l.mu.proof,
 	}
 	closed := l.mu.closed
 	l.mu.RUnlock()
@@ -294,6 +297,16 @@ func (l *Log) putMark(sync bool, reset int64) error {
 		return nil
 	}
 	return l.store.marks.put(sync, change{id: l.id, mark: m})
+}
+
+// proofLocked is the proof of the log as it is now.
+func (l *Log) proofLocked() proof {
+	for i := len(l.mu.segments) - 1; i >= 0; i-- {
+		if s := l.mu.segments[i]; s.size > 0 {
+			return proof{base: s.base, known: known{size: s.size, heads: s.times.heads}}
+		}
+	}
+	return proof{}
 }
 
 // publishLocked ends every change of what readers see: it checks the invariants

@@ -241,7 +241,7 @@ func (r *recovery) walkFrom(first int, sizes []int64) error {
 		if err != nil && !isBadBatch(err) {
 			return fmt.Errorf("recover %s: %w", s.path(), err)
 		}
-		if err != nil && w.end < r.durableAt(i) {
+		if err != nil && (w.end < r.durableAt(i) || errors.Is(err, errHeads)) {
 			return &DamageError{File: s.path(), At: w.size, Offset: w.end, Err: err}
 		}
 		if r.clean && r.known && w.end > r.mark.durable {
@@ -307,6 +307,9 @@ func (r *recovery) walkSegment(s *segment, size int64) (walked, error) {
 		// The file may have grown since: the summary is of an earlier stop, and a
 		// newer one was lost with the index' memory.
 		o.known = known{size: m.size, heads: m.times.heads}
+	}
+	if p := r.mark.proof; p.base == s.base && p.size > o.known.size {
+		o.known = p.known
 	}
 	return walk(f, s.base, size, o)
 }
@@ -376,6 +379,7 @@ func (r *recovery) apply() error {
 		l.mu.names++
 	}
 	l.durable.Store(l.mu.end)
+	l.mu.proof = l.proofLocked()
 	l.hw.Store(min(max(r.mark.hw, start), l.mu.end))
 	l.mu.producers.Replicated(l.hw.Load())
 	l.publishLocked()

@@ -176,6 +176,9 @@ func (r *replacement) swap() error {
 			return errOvertaken // retention took some
 		}
 	}
+	if err := l.dropProof(r.seg.base, r.end); err != nil {
+		return fmt.Errorf("replace %s: %w", r.seg.path(), err)
+	}
 	if err := l.store.disk.Rename(r.path(cleanedSuffix), r.path(swapSuffix)); err != nil {
 		return fmt.Errorf("replace %s: %w", r.seg.path(), err)
 	}
@@ -191,6 +194,25 @@ func (r *replacement) overtaken(err error) error {
 		return errOvertaken
 	}
 	return err
+}
+
+// dropProof forgets, durably, what is known of the bytes of segments in a range
+// whose files get other ones.
+func (l *Log) dropProof(base, end int64) error {
+	l.mu.Lock()
+	hit := l.mu.proof.size > 0 && l.mu.proof.base >= base && l.mu.proof.base < end
+	if hit {
+		l.mu.proof = proof{}
+	}
+	l.mu.Unlock()
+	if !hit {
+		return nil
+	}
+	if err := l.putMark(true, -1); err != nil {
+		l.store.failSync(err)
+		return err
+	}
+	return nil
 }
 
 // exchange is swap from where there is no way back.

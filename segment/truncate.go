@@ -123,7 +123,10 @@ func (l *Log) cut(c cutPlan) error {
 	l.indexed = 0
 	l.mu.names++
 	l.publishLocked()
-	l.durable.Store(min(l.durable.Load(), c.end))
+	if c.end < l.durable.Load() {
+		l.durable.Store(c.end)
+		l.mu.proof = l.proofLocked()
+	}
 	l.hw.Store(min(l.hw.Load(), c.end))
 	l.mu.Unlock()
 	l.forgetHints()
@@ -244,6 +247,7 @@ func (l *Log) restart(start int64) error {
 	l.mu.names++
 	l.publishLocked()
 	l.durable.Store(start)
+	l.mu.proof = proof{}
 	l.hw.Store(start)
 	l.mu.Unlock()
 	l.forgetHints()
@@ -381,6 +385,9 @@ func walk(f io.ReaderAt, base, size int64, o walkOptions) (w walked, err error) 
 	for {
 		b, pos, n, err := s.next()
 		if errors.Is(err, io.EOF) {
+			if w.size < o.known.size {
+				return w, errHeads
+			}
 			return w, nil
 		}
 		if err == nil {

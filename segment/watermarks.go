@@ -19,9 +19,22 @@ type mark struct {
 	// generation and floor tell which entries of the index are still true; see Log.
 	generation, floor int64
 
+	// proof holds together what lies below the durable end in its segment.
+	proof proof
+
 	// reset, if not -1, says that the log is being emptied: recovery removes every
 	// segment and begins an empty log at this offset.
 	reset int64
+}
+
+// proof is what a log's last segment with batches held when the durable end was
+// confirmed. Below the durable end a walk has only the batches' own CRCs to go
+// by, and those leave out offsets and epochs; closed segments have their
+// summary, which this is for the one that has none yet. size 0 means that
+// nothing is known.
+type proof struct {
+	base int64 // of the segment
+	known
 }
 
 // watermarks is the store's file of marks: two slots, of which one is in use.
@@ -31,7 +44,8 @@ type mark struct {
 //	snapshot payload = 'S', version u16, sequence u64, clean u8, count u32, entry*
 //	change payload   = 'C', entry | 'D', log id
 //	entry            = topic id 16, partition i32, start i64, durable i64, hw i64,
-//	                   generation i64, floor i64, reset i64
+//	                   generation i64, floor i64, reset i64,
+//	                   proof: base i64, size i64, heads u64 (not in version 1)
 //
 // A slot is a file, watermarks-a or watermarks-b, because its size varies. When
 // the changes outgrow the snapshot, a new snapshot goes into the other slot with
@@ -67,9 +81,10 @@ type watermarks struct {
 }
 
 const (
-	watermarksVersion = 1
+	watermarksVersion = 2
 	frameHeader       = 8
-	entrySize         = 16 + 4 + 6*8
+	entrySize         = 16 + 4 + 9*8
+	entrySize1        = 16 + 4 + 6*8 // of version 1
 	snapshotHeader    = 1 + 2 + 8 + 1 + 4
 	// slotRoom is the least room for changes behind a snapshot: a few thousand.
 	slotRoom = 256 << 10
@@ -278,7 +293,7 @@ func (c change) append(b []byte) []byte {
 func appendMark(b []byte, id LogID, m mark) []byte {
 	b = append(b, id.Topic[:]...)
 	b = binary.BigEndian.AppendUint32(b, uint32(id.Partition))
-	for _, v := range []int64{m.start, m.durable, m.hw, m.generation, m.floor, m.reset} {
+	for _, v := range []int64{m.start, m.durable, m.hw, m.generation, m.floor, m.reset, m.proof.base, m.proof.size, int64(m.proof.heads)} {
 		b = binary.BigEndian.AppendUint64(b, uint64(v))
 	}
 	return b
@@ -287,7 +302,11 @@ func appendMark(b []byte, id LogID, m mark) []byte {
 func readMark(b []byte) (LogID, mark) {
 	id := readLogID(b)
 	n := func(i int) int64 { return int64(binary.BigEndian.Uint64(b[20+8*i:])) }
-	return id, mark{start: n(0), durable: n(1), hw: n(2), generation: n(3), floor: n(4), reset: n(5)}
+	m := mark{start: n(0), durable: n(1), hw: n(2), generation: n(3), floor: n(4), reset: n(5)}
+	if len(b) >= entrySize {
+		m.proof = proof{base: n(6), known: known{size: n(7), heads: uint32(n(8))}}
+	}
+	return id, m
 }
 
 func readLogID(b []byte) LogID {
@@ -321,18 +340,23 @@ func decodeSlot(b []byte) (*slot, error) {
 	if !ok || len(payload) < snapshotHeader || payload[0] != 'S' {
 		return nil, fmt.Errorf("%w: no snapshot", errWatermark)
 	}
-	if v := binary.BigEndian.Uint16(payload[1:]); v != watermarksVersion {
+	size := entrySize
+	switch v := binary.BigEndian.Uint16(payload[1:]); v {
+	case watermarksVersion:
+	case 1:
+		size = entrySize1
+	default:
 		return nil, fmt.Errorf("%w: version %d, this program knows %d", errWatermark, v, watermarksVersion)
 	}
 	s := &slot{seq: binary.BigEndian.Uint64(payload[3:]), clean: payload[11] == 1}
 	n := int(binary.BigEndian.Uint32(payload[12:]))
 	entries := payload[snapshotHeader:]
-	if len(entries) != n*entrySize {
+	if len(entries) != n*size {
 		return nil, fmt.Errorf("%w: %d entries in %d bytes", errWatermark, n, len(entries))
 	}
 	s.marks = make(map[LogID]mark, n)
-	for ; len(entries) > 0; entries = entries[entrySize:] {
-		id, m := readMark(entries)
+	for ; len(entries) > 0; entries = entries[size:] {
+		id, m := readMark(entries[:size])
 		s.marks[id] = m
 	}
 	for {
@@ -341,7 +365,7 @@ func decodeSlot(b []byte) (*slot, error) {
 		}
 		s.clean = false // the store was in use again
 		switch {
-		case len(payload) == 1+entrySize && payload[0] == 'C':
+		case len(payload) == 1+size && payload[0] == 'C':
 			id, m := readMark(payload[1:])
 			s.marks[id] = m
 		case len(payload) == 1+logKeySize && payload[0] == 'D':
