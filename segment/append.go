@@ -24,7 +24,16 @@ const tailMax = 1024
 // When it returns, readers see the batches, epochs, producer state and index
 // include them. They are not durable yet: see Flush. After an error nothing
 // was appended. The bytes are not kept.
-func (l *Log) Append(batches []byte) (Appended, error) {
+//
+// Where the disk has no room for records the error is ErrFull.
+func (l *Log) Append(batches []byte) (Appended, error) { return l.append(batches, false) }
+
+// AppendReserved is Append for batches of our own, which are few and must be
+// taken longer than those of clients: group offsets, the markers of a failover.
+// They may use half of the reserve.
+func (l *Log) AppendReserved(batches []byte) (Appended, error) { return l.append(batches, true) }
+
+func (l *Log) append(batches []byte, own bool) (Appended, error) {
 	l.wr.Lock()
 	defer l.wr.Unlock()
 	if err := l.usable(); err != nil {
@@ -34,13 +43,17 @@ func (l *Log) Append(batches []byte) (Appended, error) {
 	if err != nil {
 		return Appended{}, err
 	}
+	if err := l.store.space.admit(int64(len(batches)), own); err != nil {
+		return Appended{}, fmt.Errorf("append to %s at %d: %w", l.id, l.mu.end, err)
+	}
 	seg := l.active()
 	if l.full(seg, a, int64(len(batches))) {
-		if seg, err = l.roll(); err != nil {
-			return Appended{}, err
-		}
+		seg, err = l.roll()
 	}
-	if err := l.write(seg, batches); err != nil {
+	if err == nil {
+		err = l.write(seg, batches)
+	}
+	if err = l.store.space.wrote(err); err != nil {
 		return Appended{}, err
 	}
 	invariants.Fault("segment.afterWrite")
@@ -109,18 +122,17 @@ func (l *Log) write(seg *segment, batches []byte) error {
 	}
 	defer h.release()
 	invariants.Fault("segment.beforeWrite")
-	if _, err = h.WriteAt(batches, seg.size); err == nil {
+	watched := l.store.disk.stalls.begin(l.hint)
+	_, err = h.WriteAt(batches, seg.size)
+	watched.end()
+	if err == nil {
 		return nil
 	}
 	err = fmt.Errorf("append to %s at %d: %w", l.id, l.mu.end, err)
 	// A part may have been written. Bytes behind the end are harmless while we
 	// live, but a later, shorter append could leave whole old batches behind it,
 	// and a recovery would take them for ours.
-	f, ok := h.os()
-	if !ok {
-		return l.fail(err)
-	}
-	if errCut := f.Truncate(seg.size); errCut != nil {
+	if errCut := h.Truncate(seg.size); errCut != nil {
 		return l.fail(errors.Join(err, errCut))
 	}
 	return err
@@ -171,7 +183,6 @@ func (l *Log) roll() (*segment, error) {
 		// Without its mark a new log would be taken to begin at any segment that a
 		// power cut leaves. Later rolls find it there.
 		if err := l.putMark(true, -1); err != nil {
-			l.store.failSync(err)
 			return nil, err
 		}
 	}

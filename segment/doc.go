@@ -11,6 +11,7 @@
 //	index/                                 one Pebble: where batches are, summaries of
 //	                                       closed segments, producer snapshots
 //	watermarks-a, watermarks-b             two slots: per log start, durable end, high watermark
+//	ballast                                blocks to give up when others fill the disk
 //
 // # What flows through
 //
@@ -23,16 +24,24 @@
 //
 // # Who owns what
 //
-// Appends are the caller's goroutine, and so are reads. The store has one
-// goroutine, the flusher: it syncs files for all who asked since the last round,
-// calls them back, and writes the watermarks down on a timer. A log has none.
-// An idle log has no open file after the cache has closed it.
+// Appends are the caller's goroutine, and so are reads. The store has two
+// goroutines. The flusher syncs files for all who asked since the last round,
+// calls them back, and writes the watermarks down on a timer. The watcher looks
+// whether the disk has room and answers, and tells when Health changes. A log has
+// none. An idle log has no open file after the cache has closed it.
 //
 // # What may fail, and what then
 //
-//   - a write (disk full): nothing was appended, the log goes on;
-//   - an fsync: the store is dead (ErrFailed). What was not confirmed never will
-//     be; a second fsync that succeeds proves nothing;
+//   - no room: appends of records end before the disk does (space), with ErrFull,
+//     and begin again by themselves. Marks, the index, deletions and batches of our
+//     own go on in the reserve;
+//   - a write: the bytes that got through are cut off again, nothing was appended,
+//     the log goes on. Where they cannot be cut, that log fails;
+//   - an fsync, of a file, a directory or the marks: the store is dead (ErrFailed).
+//     What was not confirmed never will be; a second fsync that succeeds proves
+//     nothing;
+//   - a disk that hangs: Health says Slow; who waits for an fsync waits;
+//   - a read: that read;
 //   - a crash: every operation says in its comment what one leaves behind. Recovery
 //     looks only at what is above the durable end or unknown to the index, and
 //     cuts a torn tail;

@@ -18,15 +18,24 @@ type dataFile interface {
 	io.ReaderAt
 	io.WriterAt
 	io.Closer
+	// SyncData makes data and size durable. Its errors are errSync.
 	SyncData() error
 	Size() (int64, error)
+	// Truncate cuts in place; errors.ErrUnsupported where that is impossible.
+	Truncate(size int64) error
 }
 
 // osFile is a segment file of the real file system. Only it can be cut in
 // place, and only it can be sent to a socket by the kernel.
-type osFile struct{ *os.File }
+type osFile struct {
+	*os.File
+	stalls *stalls
+}
 
-func (f osFile) SyncData() error { return fdatasync(f.File) }
+func (f osFile) SyncData() error {
+	defer f.stalls.begin(syncHint).end()
+	return syncError(fdatasync(f.File))
+}
 
 func (f osFile) Size() (int64, error) {
 	fi, err := f.Stat()
@@ -38,7 +47,17 @@ func (f osFile) Size() (int64, error) {
 
 // vfsFile is a segment file of any other file system, such as the in-memory
 // one of the tests.
-type vfsFile struct{ vfs.File }
+type vfsFile struct {
+	vfs.File
+	stalls *stalls
+}
+
+func (f vfsFile) SyncData() error {
+	defer f.stalls.begin(syncHint).end()
+	return syncError(f.File.SyncData())
+}
+
+func (f vfsFile) Truncate(int64) error { return errors.ErrUnsupported }
 
 func (f vfsFile) Size() (int64, error) {
 	fi, err := f.Stat()
@@ -52,18 +71,34 @@ func (f vfsFile) Size() (int64, error) {
 // opened by ourselves so that *os.File can be had.
 type disk struct {
 	vfs.FS
-	real bool
+	real   bool
+	stalls *stalls // its outstanding operations; nil: not watched
+
+	wrap func(dataFile) dataFile // tests make files fail
 }
 
 func newDisk(fs vfs.FS) disk {
+	d := disk{FS: fs}
 	if fs == nil {
-		return disk{vfs.Default, true}
+		d.FS, d.real = vfs.Default, true
 	}
-	return disk{fs, false}
+	return d
 }
+
+// syncHint is where syncs look for a slot, so that appends, which spread over
+// all, leave one of the few that a sync tries.
+const syncHint = 0
 
 // open opens a segment file; with create it must not exist before.
 func (d disk) open(path string, create bool) (dataFile, error) {
+	f, err := d.openFile(path, create)
+	if err == nil && d.wrap != nil {
+		f = d.wrap(f)
+	}
+	return f, err
+}
+
+func (d disk) openFile(path string, create bool) (dataFile, error) {
 	if d.real {
 		flags := os.O_RDWR
 		if create {
@@ -73,7 +108,7 @@ func (d disk) open(path string, create bool) (dataFile, error) {
 		if err != nil {
 			return nil, err
 		}
-		return osFile{f}, nil
+		return osFile{f, d.stalls}, nil
 	}
 	if create {
 		f, err := d.Create(path, vfs.WriteCategoryUnspecified)
@@ -91,7 +126,7 @@ func (d disk) open(path string, create bool) (dataFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	return vfsFile{f}, nil
+	return vfsFile{f, d.stalls}, nil
 }
 
 // errSync marks an error of an fsync, after which the store is dead.
@@ -104,13 +139,19 @@ func syncError(err error) error {
 	return nil
 }
 
+// sync makes all of a file or directory durable.
+func (d disk) sync(f interface{ Sync() error }) error {
+	defer d.stalls.begin(syncHint).end()
+	return syncError(f.Sync())
+}
+
 // syncDir makes created, renamed and removed names durable.
 func (d disk) syncDir(path string) error {
 	dir, err := d.OpenDir(path)
 	if err != nil {
 		return err
 	}
-	return errors.Join(syncError(dir.Sync()), dir.Close())
+	return errors.Join(d.sync(dir), dir.Close())
 }
 
 // cut shortens the file at path to size, durably. In place where the file
@@ -124,7 +165,7 @@ func (d disk) cut(path string, size int64) error {
 		}
 		err = f.Truncate(size)
 		if err == nil {
-			err = syncError(f.Sync()) // the size is metadata: fdatasync need not keep it
+			err = d.sync(f) // the size is metadata: fdatasync need not keep it
 		}
 		return errors.Join(err, f.Close())
 	}
@@ -146,7 +187,7 @@ func (d disk) replace(path string, content io.Reader) error {
 	}
 	_, err = io.Copy(struct{ io.Writer }{dst}, content)
 	if err == nil {
-		err = syncError(dst.Sync())
+		err = d.sync(dst)
 	}
 	if err = errors.Join(err, dst.Close()); err != nil {
 		return err

@@ -224,7 +224,6 @@ func (f *flusher) checkpoint() {
 			continue
 		}
 		if err := l.putMark(false, -1); err != nil {
-			f.store.failSync(err)
 			f.store.o.Logger.Error("checkpoint", "log", l.id.String(), "err", err)
 			l.noteMark() // the disk is full, say: with the next round
 		}
@@ -244,10 +243,9 @@ func (l *Log) sync() error {
 			return err
 		}
 		again, err := l.syncOnce()
-		var open *openError
 		switch {
-		case errors.As(err, &open):
-			return err // out of descriptors, say: nothing was synced, nothing is lost
+		case err != nil && !errors.Is(err, errSync):
+			return err // a file could not be opened, say: nothing was asked of the disk, nothing is lost
 		case err != nil:
 			// Not asked twice: after an error the kernel may have dropped the pages and
 			// a second fsync would succeed over the hole (reliability rule 6).
@@ -258,11 +256,6 @@ func (l *Log) sync() error {
 		}
 	}
 }
-
-// openError is a file that could not be opened to be synced.
-type openError struct{ error }
-
-func (e *openError) Unwrap() error { return e.error }
 
 // syncOnce syncs what is unsynced. again means that a truncation came between
 // and nothing is known.
@@ -305,7 +298,7 @@ func (l *Log) syncOnce() (again bool, err error) {
 			continue // deleted meanwhile: nothing of it has to be kept
 		}
 		if err != nil {
-			return false, &openError{err}
+			return false, err
 		}
 		err = h.SyncData()
 		h.release()

@@ -84,6 +84,8 @@ type Log struct {
 	queued atomic.Bool // in the flusher's list of logs with unsynced bytes
 	marked atomic.Bool // in the flusher's list of logs with unwritten marks
 
+	hint uint32 // where appends look for a slot among the outstanding operations
+
 	indexed int64 // position of the last index entry of the active segment; guarded by wr
 
 	lastRetain retainClock // guarded by wr
@@ -108,6 +110,9 @@ type Appended struct {
 
 // ID names the log.
 func (l *Log) ID() LogID { return l.id }
+
+// Store is the log directory that the log is in.
+func (l *Log) Store() *Store { return l.store }
 
 // Dir is the directory with the log's segments.
 func (l *Log) Dir() string { return l.dir }
@@ -286,17 +291,26 @@ func (l *Log) noteMark() {
 func (l *Log) putMark(sync bool, reset int64) error {
 	l.markMu.Lock()
 	defer l.markMu.Unlock()
+	return l.putMarkLocked(sync, func(m *mark) { m.reset = reset })
+}
+
+// putMarkLocked writes down what the marks are now, but for what alter says;
+// markMu is held until that is so.
+func (l *Log) putMarkLocked(sync bool, alter func(*mark)) error {
 	l.mu.RLock()
 	m := mark{
 		start: l.mu.start, durable: min(l.durable.Load(), l.mu.end), hw: min(l.hw.Load(), l.mu.end),
-		generation: l.mu.generation, floor: l.mu.floor, reset: reset, proof: l.mu.proof,
+		generation: l.mu.generation, floor: l.mu.floor, reset: -1, proof: l.mu.proof,
 	}
 	closed := l.mu.closed
 	l.mu.RUnlock()
 	if closed {
 		return nil
 	}
-	return l.store.marks.put(sync, change{id: l.id, mark: m})
+	alter(&m)
+	err := l.store.marks.put(sync, change{id: l.id, mark: m})
+	l.store.failSync(err)
+	return err
 }
 
 // proofLocked is the proof of the log as it is now.

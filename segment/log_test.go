@@ -223,8 +223,8 @@ func TestSyncError(t *testing.T) {
 	if _, err := l.Append(testBatch{base: 6, n: 1, epoch: 1}.build()); !errors.Is(err, ErrFailed) {
 		t.Fatalf("append: %v", err)
 	}
-	if l.DurableEnd() != 3 || s.Err() == nil {
-		t.Errorf("durable end %d, %v", l.DurableEnd(), s.Err())
+	if l.DurableEnd() != 3 || s.Health().State != Failed {
+		t.Errorf("durable end %d, %v", l.DurableEnd(), s.Health())
 	}
 	if got := len(split(t, content(t, l, 0, 1000))); got != 2 {
 		t.Errorf("reading goes on: %d batches", got)
@@ -252,14 +252,21 @@ func TestDiskFull(t *testing.T) {
 	l.SetHighWatermark(6)
 	mustFlush(t, l)
 	s.flusher.checkpoint()
-	if _, err := l.Append(testBatch{base: 12, n: 3, value: 300}.build()); !errors.Is(err, syscall.ENOSPC) {
+	if _, err := l.Append(testBatch{base: 12, n: 3, value: 300}.build()); !errors.Is(err, ErrFull) {
 		t.Fatalf("roll on a full disk: %v", err)
 	}
-	if got := len(split(t, content(t, l, 0, 1000))); got != 4 || s.Err() != nil {
-		t.Fatalf("%d batches, %v", got, s.Err())
+	if got := len(split(t, content(t, l, 0, 1000))); got != 4 || s.Health().State != Full {
+		t.Fatalf("%d batches, %v", got, s.Health())
 	}
 	full.Store(false)
+	if _, err := l.Append(testBatch{base: 12, n: 3}.build()); !errors.Is(err, ErrFull) {
+		t.Fatalf("append before the next look: %v", err)
+	}
+	s.space.look()
 	appendN(t, l, 2, 1)
+	if h := s.Health(); h.State != Healthy {
+		t.Fatalf("after an append: %v", h)
+	}
 	mustFlush(t, l)
 	s.flusher.checkpoint()
 	l = mustLog(t, mustOpen(t, testOptions(clone(inner))), Config{})

@@ -46,6 +46,23 @@ type Options struct {
 	// memtables. Default 16 MiB.
 	IndexMemory int64
 
+	// ReserveBytes is how much of the disk records never take, so that metadata,
+	// marks, the index and deletions have room when it is full (ErrFull). A quarter
+	// of it, 64 MiB at most, is held by a ballast file besides. 0: a twentieth of the
+	// disk, 512 MiB at most; negative: no reserve, appends stop when writing fails.
+	ReserveBytes int64
+
+	// StallTimeout is how long one write or fsync may take before the directory
+	// counts as Slow (log.dir.stall.ms). Default 10 s; negative: never.
+	StallTimeout time.Duration
+
+	// OnHealth hears of every change of Health, on a goroutine of the store, one
+	// change after the other; it should not block. States that lasted only while
+	// it was busy are left out.
+	OnHealth func(Health)
+
+	wrap func(dataFile) dataFile // tests make files fail
+
 	tail int // index entries of an active segment kept in memory; default tailMax
 }
 
@@ -68,6 +85,9 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.IndexInterval == 0 {
 		o.IndexInterval = scanChunk
+	}
+	if o.StallTimeout == 0 {
+		o.StallTimeout = 10 * time.Second
 	}
 	if o.tail == 0 {
 		o.tail = tailMax

@@ -435,7 +435,7 @@ func (r *recovery) syncFiles(end int64) error {
 			if err != nil {
 				return err
 			}
-			if err := errors.Join(syncError(f.SyncData()), f.Close()); err != nil {
+			if err := errors.Join(f.SyncData(), f.Close()); err != nil {
 				return err
 			}
 		}

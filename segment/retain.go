@@ -36,13 +36,25 @@ func (l *Log) advance(start int64) (deleted int, err error) {
 			return 0, err
 		}
 	}
-	l.mu.Lock()
 	n := 0
 	for n < len(l.mu.segments)-1 && l.mu.segments[n].end <= start {
-		l.mu.size -= l.mu.segments[n].size
 		n++
 	}
 	gone := l.mu.segments[:n:n]
+	l.markMu.Lock() // no checkpoint writes the old start down again in between
+	if n > 0 {
+		// Before the files go: a hole must not look like damage. And before anything
+		// is changed: a disk so full that it takes no mark must not cost the log.
+		if err := l.putMarkLocked(true, func(m *mark) { m.start = start }); err != nil {
+			l.markMu.Unlock()
+			return 0, fmt.Errorf("log start of %s: %w", l.id, err)
+		}
+		invariants.Fault("segment.startMarked")
+	}
+	l.mu.Lock()
+	for _, s := range gone {
+		l.mu.size -= s.size
+	}
 	l.mu.segments = append([]*segment(nil), l.mu.segments[n:]...)
 	l.mu.start = start
 	l.mu.epochs.TruncateStart(start)
@@ -52,14 +64,11 @@ func (l *Log) advance(start int64) (deleted int, err error) {
 	}
 	l.publishLocked()
 	l.mu.Unlock()
+	l.markMu.Unlock()
 	if n == 0 {
 		l.noteMark()
 		return 0, l.putMark(false, -1) // a kill cannot take it back; a power cut can, until the next checkpoint
 	}
-	if err := l.putMark(true, -1); err != nil { // before the files go: a hole must not look like damage
-		return 0, l.fail(err)
-	}
-	invariants.Fault("segment.startMarked")
 	// The segment that stays may be new: its name must not get lost while an older
 	// one's removal does, or the log would seem to end below its durable end.
 	if err := l.store.disk.syncDir(l.dir); err != nil {

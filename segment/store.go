@@ -2,6 +2,7 @@ package segment
 
 import (
 	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -65,8 +66,11 @@ type Store struct {
 	marks   *watermarks
 	files   fileCache
 	flusher *flusher
+	health  *health
+	space   *space
 
-	failed atomic.Pointer[error]
+	failed     atomic.Pointer[error]
+	quietUntil atomic.Int64 // see seldom
 
 	mu struct {
 		sync.Mutex // not held while a log is recovered or removed
@@ -83,13 +87,17 @@ func Open(o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{o: o, disk: newDisk(o.FS)}
+	s.disk.stalls, s.disk.wrap = newStalls(o.Clock.Now()), o.wrap
 	s.dir = s.disk.PathJoin(o.Dir, logsDir)
 	s.files.disk, s.files.max = s.disk, o.MaxOpenFiles
 	s.mu.logs = make(map[LogID]*Log)
+	s.health, s.space = newHealth(s), newSpace(s)
 	if err := s.open(); err != nil {
 		return nil, fmt.Errorf("open log directory %s: %w", o.Dir, err)
 	}
+	s.health.register()
 	go s.flusher.run()
+	go s.health.run()
 	return s, nil
 }
 
@@ -109,6 +117,7 @@ func (s *Store) open() (err error) {
 			_ = s.lock.Close()
 		}
 	}()
+	s.space.open()
 	for _, dir := range []string{s.disk.PathDir(s.o.Dir), s.o.Dir} { // both may be new
 		if err := s.disk.syncDir(dir); err != nil {
 			return err
@@ -154,14 +163,14 @@ func (s *Store) finishDeletes() error {
 func (s *Store) fail(err error) error {
 	err = fmt.Errorf("%w: %w", ErrFailed, err)
 	if s.failed.CompareAndSwap(nil, &err) {
-		s.o.Logger.Error("log directory failed, nothing in it is acknowledged any more", "dir", s.o.Dir, "err", err)
+		s.health.note(func() {}) // the watcher says it
 	}
 	return s.failure()
 }
 
 // failSync takes the store out of use if the error is one of an fsync.
 func (s *Store) failSync(err error) {
-	if errors.Is(err, ErrFailed) || errors.Is(err, errSync) {
+	if errors.Is(err, errSync) {
 		s.fail(err)
 	}
 }
@@ -172,10 +181,6 @@ func (s *Store) failure() error {
 	}
 	return nil
 }
-
-// Err is the error that took the store out of use, nil while it is in use. Who
-// watches a directory's health asks here.
-func (s *Store) Err() error { return s.failure() }
 
 // OpenLog creates the log, or recovers it from its files. A log that is open
 // already is returned as it is, with the new config. Different logs can be
@@ -205,6 +210,7 @@ func (s *Store) OpenLog(id [16]byte, partition int32, c Config) (*Log, error) {
 		l.mu.closed = true
 		l.mu.Unlock()
 		s.unclaim(l)
+		s.failSync(err)
 		err = fmt.Errorf("open log %s: %w", l.id, err)
 	}
 	close(l.ready)
@@ -245,7 +251,10 @@ func (s *Store) unclaim(l *Log) {
 }
 
 func (s *Store) newLog(id LogID) *Log {
-	l := &Log{store: s, id: id, dir: s.disk.PathJoin(s.dir, id.String()), ready: make(chan struct{})}
+	l := &Log{
+		store: s, id: id, dir: s.disk.PathJoin(s.dir, id.String()), ready: make(chan struct{}),
+		hint: binary.LittleEndian.Uint32(id.Topic[:]) + uint32(id.Partition),
+	}
 	l.mu.producers = producer.New()
 	return l
 }
@@ -312,6 +321,7 @@ func (s *Store) Delete(id [16]byte, partition int32) error {
 		}
 	}
 	if err := s.delete(logID); err != nil {
+		s.failSync(err)
 		return fmt.Errorf("delete log %s: %w", logID, err)
 	}
 	return nil
@@ -375,6 +385,8 @@ func (s *Store) Close() error {
 			clean = false
 		}
 	}
+	s.health.close()
+	s.health.unregister()
 	err := s.failure()
 	if errIndex := s.index.close(); errIndex != nil {
 		clean = false // recovery then looks for itself

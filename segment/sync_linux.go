@@ -5,6 +5,15 @@ import (
 	"syscall"
 )
 
+// allocate gives a file blocks, without writing them.
+func allocate(f *os.File, size int64) error {
+	for {
+		if err := syscall.Fallocate(int(f.Fd()), 0, 0, size); err != syscall.EINTR {
+			return err
+		}
+	}
+}
+
 // fdatasync keeps the data and the size, and saves the journal write for the
 // modification time that fsync costs.
 func fdatasync(f *os.File) error {

@@ -163,8 +163,12 @@ func (w *watermarks) put(sync bool, changes ...change) error {
 	w.mu.buf = b
 	if w.mu.pos+int64(len(b)) > w.mu.room {
 		err := w.snapshotLocked(false)
-		if err == nil || w.mu.err != nil {
-			return err
+		if err == nil {
+			return nil
+		}
+		if errors.Is(err, errSync) {
+			w.mu.err = fmt.Errorf("%w: %w", ErrFailed, err)
+			return w.mu.err
 		}
 		w.logger.Error("new watermark slot cannot be written, going on in the old one", "dir", w.dir, "err", err)
 	}
@@ -243,7 +247,7 @@ func (w *watermarks) writeSlot(path string, b []byte) error {
 	}
 	_, err = f.Write(b)
 	if err == nil {
-		err = f.Sync()
+		err = w.disk.sync(f)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err

@@ -1,0 +1,216 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/VictoriaMetrics/metrics"
+
+	"github.com/lockstep-kafka/lockstep/internal/obs"
+)
+
+// space keeps records away from the end of the disk, so that metadata, marks,
+// the index and deletions always have room (fault table, ENOSPC).
+//
+//	bytes free:  0 ------- 1/4 ----- 1/2 ---------- reserve ------ + slack ------ all
+//	             |  the ballast  |    |  batches of  |  records, if  |  records
+//	             |  is given up  |    |  our own     |  taken before |
+//
+// Appends of clients and mirrors stop when less than the reserve would stay
+// free, and begin again when slack more than that is free. Batches of our own
+// (group offsets, markers of a failover) may take half of the reserve.
+//
+// The disk is asked on the watcher's timer and when what it granted then is used
+// up, never once per append.
+type space struct {
+	store   *Store
+	ballast ballast
+
+	// What may still be appended before the disk is asked again: records, and our
+	// own batches while there is no room for records.
+	records, own atomic.Int64
+
+	closed atomic.Bool // no room for records; written under mu
+	// probe lets one append through although closed: where a write was refused and
+	// the disk says that it has room (a quota, say), only trying can tell.
+	probe atomic.Bool
+
+	last atomic.Pointer[room]
+
+	mu struct {
+		sync.Mutex      // held while the disk is asked and the ballast is made; above health only
+		byWrite    bool // closed because a write was refused, not by what the disk says
+	}
+
+	refused *metrics.Counter
+}
+
+// room is what the disk said when it was asked last.
+type room struct {
+	known            bool // false: the file system does not tell
+	free, total      int64
+	reserve, ballast int64
+}
+
+// unlimited is granted where the file system does not say how much room it has.
+const unlimited = int64(1) << 62
+
+func newSpace(s *Store) *space {
+	p := &space{store: s, ballast: ballast{disk: s.disk, path: s.disk.PathJoin(s.o.Dir, ballastFile)}}
+	p.refused = obs.Counter("lockstep_log_appends_refused_total", "dir", s.o.Dir)
+	p.last.Store(&room{})
+	p.records.Store(unlimited)
+	p.own.Store(unlimited)
+	return p
+}
+
+// open asks the disk for the first time. It comes before anything is written to
+// the directory: on a full disk that needs the room that the ballast keeps.
+func (p *space) open() {
+	p.ballast.find()
+	p.look()
+}
+
+func (p *space) room() room { return *p.last.Load() }
+
+// slack is how much more than the reserve must be free before records are taken
+// again, so that a directory at its limit does not change its mind with each append.
+func (r room) slack() int64 { return r.reserve / 8 }
+
+// look asks the disk, gives the ballast up or makes it again, and opens or
+// closes the directory for records.
+func (p *space) look() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.askLocked()
+	switch {
+	case !r.known:
+	case r.ballast > 0 && r.free < r.reserve/4:
+		// Somebody else is filling the disk. Metadata must not find its end.
+		if size := p.ballast.release(); size > 0 {
+			p.store.o.Logger.Warn("disk is filling up: ballast given up for metadata and deletions", "dir", p.store.o.Dir, "bytes", size, "free_bytes", r.free)
+		}
+		r = p.askLocked()
+	case r.ballast != ballastSize(r) && r.free+r.ballast >= r.reserve/2+ballastSize(r):
+		// It comes before records do.
+		p.ballast.make(ballastSize(r))
+		r = p.askLocked()
+	}
+	p.judgeLocked(r)
+}
+
+// askLocked renews what may be appended.
+func (p *space) askLocked() room {
+	r := room{ballast: p.ballast.size}
+	if u, err := p.store.disk.GetDiskUsage(p.store.o.Dir); err == nil && p.store.o.ReserveBytes >= 0 {
+		r.known, r.free, r.total = true, int64(u.AvailBytes), int64(u.TotalBytes)
+		if r.reserve = p.store.o.ReserveBytes; r.reserve == 0 {
+			r.reserve = min(maxReserve, r.total/20)
+		}
+		p.records.Store(max(r.free-r.reserve, 0))
+		p.own.Store(max(min(r.free, r.reserve)-r.reserve/2, 0))
+	} else {
+		p.records.Store(unlimited)
+		p.own.Store(unlimited)
+	}
+	p.last.Store(&r)
+	return r
+}
+
+// judgeLocked opens or closes the directory by what the disk said.
+func (p *space) judgeLocked(r room) {
+	switch closed := p.closed.Load(); {
+	case r.known && r.free < r.reserve && !closed:
+		p.closeLocked(fmt.Errorf("%w: %d bytes are free, %d are kept in reserve", ErrFull, r.free, r.reserve))
+	case !closed:
+	case p.mu.byWrite:
+		// The disk refused a write though it had room: try again, with one append.
+		p.probe.Store(!r.known || r.free >= r.reserve+r.slack())
+	case r.free >= r.reserve+r.slack():
+		p.openLocked()
+	}
+}
+
+func (p *space) closeLocked(err error) {
+	p.closed.Store(true)
+	p.probe.Store(false)
+	p.store.health.full(err)
+}
+
+func (p *space) openLocked() {
+	p.closed.Store(false)
+	p.probe.Store(false)
+	p.mu.byWrite = false
+	p.store.health.full(nil)
+}
+
+// admit says whether n more bytes may be appended; with own, batches of our own.
+func (p *space) admit(n int64, own bool) error {
+	if !p.closed.Load() && p.records.Add(-n) >= 0 {
+		return nil
+	}
+	if p.probe.CompareAndSwap(true, false) {
+		return nil
+	}
+	if own && p.own.Add(-n) >= 0 {
+		return nil
+	}
+	return p.admitSlowly(n, own)
+}
+
+// admitSlowly asks the disk, unless it is known to be full.
+func (p *space) admitSlowly(n int64, own bool) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed.Load() {
+		r := p.askLocked()
+		if p.records.Add(-n) >= 0 {
+			return nil
+		}
+		if r.free < r.reserve+r.slack() {
+			p.closeLocked(fmt.Errorf("%w: %d bytes are free, %d are kept in reserve", ErrFull, r.free, r.reserve))
+		}
+		if own && p.own.Add(-n) >= 0 {
+			return nil
+		}
+	}
+	p.refused.Inc()
+	return fmt.Errorf("%w: %s", ErrFull, p.store.o.Dir)
+}
+
+// wrote hears how an append's writes ended, and says what its caller is told:
+// after a write for which the disk had no room, ErrFull.
+func (p *space) wrote(err error) error {
+	if err == nil {
+		if p.closed.Load() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if p.mu.byWrite {
+				p.openLocked()
+			}
+		}
+		return nil
+	}
+	if errors.Is(err, ErrFailed) || errors.Is(err, ErrClosed) {
+		return err
+	}
+	if !isFull(err) {
+		p.store.seldom("append failed and was undone, the log goes on", err)
+		return err
+	}
+	err = fmt.Errorf("%w: %w", ErrFull, err)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refused.Inc()
+	p.mu.byWrite = true
+	p.closeLocked(err)
+	return err
+}
+
+// isFull says that an operation failed for want of room.
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
