@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/lockstep-kafka/lockstep/internal/invariants"
 	"github.com/lockstep-kafka/lockstep/internal/record"
 	"github.com/lockstep-kafka/lockstep/plugins/sdk"
+	"github.com/lockstep-kafka/lockstep/segment"
 )
 
 // maxStalls bounds how many responses in a row may bring bytes and no whole
@@ -153,13 +155,46 @@ const epochMargin = 3
 // refusedLocally gives the log a second chance after a backoff: an epoch of
 // ours that was just raised reaches the log before it reaches SetEpochs. A
 // deposed leader and a broken disk refuse again.
+//
+// A full disk is waited for: the partition stays, its lag grows, and it goes on
+// where it is as soon as there is room.
 func (w *Worker) refusedLocally(p *Pipeline, err error) {
+	if errors.Is(err, segment.ErrFull) {
+		w.waitForRoom(p)
+		return
+	}
 	if !p.refused {
 		p.refused = true
 		w.backoff(p)
 		return
 	}
 	w.end(p, newEnd(Local, err))
+}
+
+// fullAsk is how often a partition whose log has no room asks its source all the
+// same, so that its lag stays true. What comes is thrown away, hence seldom; as
+// soon as there is room it asks after one backoff.
+const fullAsk = 10 * time.Second
+
+// roomTarget is a Target that knows without an append whether it has room.
+type roomTarget interface{ Full() bool }
+
+func (w *Worker) waitForRoom(p *Pipeline) {
+	p.fullUntil = w.o.Clock.Now().Add(fullAsk)
+	w.backoff(p)
+}
+
+// full says that p waits for room in its log.
+func (p *Pipeline) full(now time.Time) bool {
+	if p.fullUntil.IsZero() {
+		return false
+	}
+	target, ok := p.o.Target.(roomTarget)
+	if ok && target.Full() && now.Before(p.fullUntil) {
+		return true
+	}
+	p.fullUntil = time.Time{}
+	return false
 }
 
 // reject reacts to bytes that failed verification.

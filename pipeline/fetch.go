@@ -28,6 +28,9 @@ func (w *Worker) prepare() (wait time.Duration) {
 			if now.IsZero() {
 				now = w.o.Clock.Now()
 			}
+			if p.retryAt.Sub(now) <= 0 && p.full(now) {
+				w.backoff(p)
+			}
 			if left := p.retryAt.Sub(now); left > 0 {
 				if wait == 0 || left < wait {
 					wait = left
@@ -117,6 +120,9 @@ func (w *Worker) Partition(h *sdk.PartitionHeader, records io.Reader) error {
 	if h.RecordBytes > 0 {
 		w.lastHit = i
 		ok, err := w.receive(p, h, records)
+		if err == nil && !p.fullUntil.IsZero() {
+			w.report(p, h) // nothing was appended, and the lag has to show it
+		}
 		if err != nil || !ok {
 			return err
 		}
@@ -187,6 +193,11 @@ func (w *Worker) acknowledge(p *Pipeline, h *sdk.PartitionHeader) {
 		}
 	}
 	p.refused = false
+	w.report(p, h)
+}
+
+// report tells the observer how far the partition and its source are.
+func (w *Worker) report(p *Pipeline, h *sdk.PartitionHeader) {
 	p.pos.Lock()
 	p.pos.SourceHighWatermark, p.pos.SourceLogStart = h.HighWatermark, h.LogStart
 	p.pos.End, _ = p.o.Target.LogEnd()

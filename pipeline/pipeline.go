@@ -96,6 +96,7 @@ type Pipeline struct {
 	maxBytes    int32     // raised when a batch came cut short
 	damaged     bool      // the last response had a bad batch: one refetch (9.7)
 	refused     bool      // the last append was refused: one more try
+	fullUntil   time.Time // the log has no room: not asked for before, but zero
 	stalls      int       // responses in a row whose bytes led nowhere
 	nearEpoch   int32     // last epoch reported by NearEpoch
 	followed    int64     // log start that our log was moved to already

@@ -81,6 +81,7 @@ var errorTable = []struct {
 
 	{segment.ErrOutOfRange, kerr.OffsetOutOfRange.Code},
 	{segment.ErrClosed, kerr.NotLeaderForPartition.Code},
+	{segment.ErrFull, kerr.KafkaStorageError.Code},
 	{segment.ErrFailed, kerr.KafkaStorageError.Code},
 	{segment.ErrFull, kerr.KafkaStorageError.Code},
 	{segment.ErrCorrupt, kerr.KafkaStorageError.Code},

@@ -14,7 +14,7 @@ var (
 	ErrPolicy             = errors.New("the topic's configuration does not allow this")
 	ErrOutOfRange         = errors.New("offset is out of range")
 	ErrOffsetNotAvailable = errors.New("offsets are not available yet")
-	ErrStorage            = errors.New("log is offline")
+	ErrStorage            = errors.New("log cannot be used")
 	ErrDirOffline         = errors.New("log directory is offline")
 	ErrTooLarge           = errors.New("batch is larger than max.message.bytes")
 	ErrTimestamp          = errors.New("timestamp is outside the range that the topic allows")

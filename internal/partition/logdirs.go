@@ -252,12 +252,22 @@ func (m *Manager) OfflineDirs() []OfflineDir {
 	return out
 }
 
-// DirFailed takes the partitions of a store that failed offline; the others go
-// on. It may be called more than once, and for a store that is well.
-func (m *Manager) DirFailed(s *segment.Store) {
-	for _, dir := range m.dirs.dirs {
-		if dir.store == s {
-			dir.checkFailed()
+// DirHealth follows the health of a log directory. Where one failed, all
+// partitions in it go offline at once, and writes that wait for an
+// acknowledgement are refused: nobody else might touch them again. Where one is
+// full, retention does not wait for its time.
+func (m *Manager) DirHealth(path string, h segment.Health) {
+	switch h.State {
+	case segment.Failed:
+		for _, dir := range m.dirs.dirs {
+			if dir.path == path {
+				dir.checkFailed()
+			}
+		}
+	case segment.Full:
+		select {
+		case m.retain <- struct{}{}:
+		default:
 		}
 	}
 }

@@ -62,14 +62,15 @@ type Manager struct {
 		byName map[string]metadata.TopicID
 	}
 
-	quit chan struct{}
-	done sync.WaitGroup
+	retain chan struct{} // capacity 1: look for old segments now
+	quit   chan struct{}
+	done   sync.WaitGroup
 }
 
 // NewManager starts a manager without partitions; Apply brings them.
 func NewManager(o Options) *Manager {
 	o.EnsureDefaults()
-	m := &Manager{o: o, dirs: newLogDirs(&o), quit: make(chan struct{})}
+	m := &Manager{o: o, dirs: newLogDirs(&o), retain: make(chan struct{}, 1), quit: make(chan struct{})}
 	for _, dir := range m.dirs.dirs {
 		dir.offline = sync.OnceFunc(func() { m.takeOffline(dir) })
 	}
@@ -134,6 +135,13 @@ func (m *Manager) applyTopic(t *metadata.Topic, old bool) {
 	m.mu.byID[t.ID] = grown
 	m.mu.byName[t.Name] = t.ID
 	m.mu.Unlock()
+	for _, p := range grown {
+		if p != nil && p.dir != nil {
+			if err := p.dir.failure(); err != nil && p.view.Load().offline == nil {
+				p.goOffline(err) // it failed before these partitions could be found
+			}
+		}
+	}
 }
 
 func (m *Manager) open(t *metadata.Topic, index int32, config segment.Config, old bool) *Partition {
@@ -239,6 +247,8 @@ func (m *Manager) background() {
 		case <-retain.C():
 			m.retainAll()
 			retain.Reset(m.o.RetentionCheck)
+		case <-m.retain:
+			m.retainAll()
 		}
 	}
 }

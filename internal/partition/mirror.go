@@ -18,7 +18,7 @@ func (p *Partition) MirrorAppend(leaderEpoch int32, batches []byte) (end int64, 
 	a, err := p.log.Append(batches)
 	if err != nil {
 		p.appendMu.Unlock()
-		p.fail(err)
+		p.refused(err)
 		return 0, fmt.Errorf("%s: %w: %w", p.key, ErrStorage, err)
 	}
 	finished := p.advanceLocked()

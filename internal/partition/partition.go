@@ -89,6 +89,11 @@ func newPartition(key sdk.PartitionKey, nodeID int32, c clock.Clock, log *segmen
 	return p
 }
 
+// Full says that its log directory takes no records for want of room.
+func (p *Partition) Full() bool {
+	return p.log != nil && p.log.Store().Health().State == segment.Full
+}
+
 // Key names the partition.
 func (p *Partition) Key() sdk.PartitionKey { return p.key }
 

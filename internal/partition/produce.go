@@ -1,10 +1,12 @@
 package partition
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/lockstep-kafka/lockstep/internal/record"
 	"github.com/lockstep-kafka/lockstep/pipeline"
+	"github.com/lockstep-kafka/lockstep/segment"
 )
 
 // ProduceOptions is what a produce request says beside its records.
@@ -74,7 +76,7 @@ func (p *Partition) Produce(records []byte, o ProduceOptions, done func(ProduceR
 		r.LogAppendTime = p.clock.Now().UnixMilli()
 		b.SetMaxTimestamp(r.LogAppendTime)
 	}
-	p.appendLocked(b, o.Acks, func(_ int64, err error) {
+	p.appendLocked(b, o.Acks, false, func(_ int64, err error) {
 		if err != nil {
 			fail(err)
 			return
@@ -135,12 +137,17 @@ func (p *Partition) AppendInternal(leaderEpoch int32, batch []byte, done func(en
 	done(0, p.wrap(err))
 }
 
-// appendLocked writes b and arranges the answer; it releases appendMu.
-func (p *Partition) appendLocked(b record.Batch, acks int16, done func(end int64, err error)) {
-	a, err := p.log.Append(b)
+// appendLocked writes b and arranges the answer; it releases appendMu. Batches
+// of our own may use the log directory's reserve.
+func (p *Partition) appendLocked(b record.Batch, acks int16, own bool, done func(end int64, err error)) {
+	write := p.log.Append
+	if own {
+		write = p.log.AppendReserved
+	}
+	a, err := write(b)
 	if err != nil {
 		p.appendMu.Unlock()
-		p.fail(err)
+		p.refused(err)
 		done(0, fmt.Errorf("%w: %w", ErrStorage, err))
 		return
 	}
@@ -164,10 +171,10 @@ func (p *Partition) appendLocked(b record.Batch, acks int16, done func(end int64
 // background.
 func (p *Partition) appendDurableLocked(b record.Batch, done func(end int64, err error)) {
 	if !p.view.Load().attached {
-		p.appendLocked(b, -1, done)
+		p.appendLocked(b, -1, true, done)
 		return
 	}
-	p.appendLocked(b, -1, func(end int64, err error) {
+	p.appendLocked(b, -1, true, func(end int64, err error) {
 		if err != nil {
 			done(end, err)
 			return
@@ -192,7 +199,7 @@ func (p *Partition) answerAtLocked(end int64, acks int16, done func(error)) {
 // flushed runs on the store's flusher goroutine after an fsync.
 func (p *Partition) flushed(err error) {
 	if err != nil {
-		p.fail(err)
+		p.unflushed(err)
 		return
 	}
 	p.appendMu.Lock()
@@ -203,4 +210,27 @@ func (p *Partition) flushed(err error) {
 	p.appendMu.Unlock()
 	p.finish(finished, nil)
 	p.wake()
+}
+
+// refused follows an append that did not happen. Nothing was written, so the
+// partition goes on: a full disk has room again one day. Only where the log
+// itself gave up, so does the partition.
+func (p *Partition) refused(err error) {
+	if errors.Is(err, segment.ErrFailed) {
+		p.fail(err)
+	}
+}
+
+// unflushed follows a flush that did not happen. What waits for it is refused,
+// though it is in the log; its producer sends it again, and is known by its
+// sequence. Where the disk failed, the partition ends.
+func (p *Partition) unflushed(err error) {
+	if errors.Is(err, segment.ErrFailed) {
+		p.fail(err)
+		return
+	}
+	p.appendMu.Lock()
+	failed := p.acks.takeAll()
+	p.appendMu.Unlock()
+	p.finish(failed, fmt.Errorf("%s: %w: %w", p.key, ErrStorage, err))
 }
