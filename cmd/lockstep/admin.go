@@ -25,6 +25,9 @@ type admin struct {
 // healthCheck answers nil when its subject is well.
 type healthCheck func() error
 
+// notice is what a check has to say of a server that is ready all the same.
+type notice struct{ error }
+
 // startAdmin listens on addr. checks decide /readyz; /livez answers as long as
 // the process runs at all.
 func startAdmin(addr string, withPprof bool, checks map[string]healthCheck, logger *slog.Logger) (*admin, error) {
@@ -60,7 +63,7 @@ func startAdmin(addr string, withPprof bool, checks map[string]healthCheck, logg
 }
 
 // readyz lists every check when asked with ?verbose, and always those that
-// fail, so that a probe's log says what is wrong.
+// fail or have something to say, so that a probe's log says what is wrong.
 func readyz(w http.ResponseWriter, r *http.Request, checks map[string]healthCheck) {
 	names := make([]string, 0, len(checks))
 	for name := range checks {
@@ -71,7 +74,10 @@ func readyz(w http.ResponseWriter, r *http.Request, checks map[string]healthChec
 	var lines []string
 	ready := true
 	for _, name := range names {
-		if err := checks[name](); err != nil {
+		err := checks[name]()
+		if n := (notice{}); errors.As(err, &n) {
+			lines = append(lines, fmt.Sprintf("[!] %s: %v", name, err))
+		} else if err != nil {
 			ready = false
 			lines = append(lines, fmt.Sprintf("[-] %s: %v", name, err))
 		} else if verbose {

@@ -61,10 +61,17 @@ func startBroker(ctx context.Context, cfg *config.Config, logger *slog.Logger) (
 			b.stop(stopCtx)
 		}
 	}()
+	var manager atomic.Pointer[partition.Manager] // once there is one
+	onHealth := func(dir string, h segment.Health) {
+		if m := manager.Load(); m != nil {
+			m.DirHealth(dir, h)
+		}
+	}
 	// The logs come first: their locks keep a second server out of the directories.
-	if b.logDirs, err = openLogDirs(cfg.LogDirs(), cfg.MetadataDir(), b.nodeID, logger, segment.Options{
+	if b.logDirs, err = openLogDirs(cfg.LogDirs(), cfg.MetadataDir(), b.nodeID, logger, onHealth, segment.Options{
 		Clock: clock.System(), Logger: logger.With("part", "segment"),
 		FlushInterval: cfg.Duration("mirror.flush.ms"),
+		ReserveBytes:  cfg.Int("log.dir.reserve.bytes"), StallTimeout: cfg.Duration("log.dir.stall.ms"),
 	}); err != nil {
 		return nil, err
 	}
@@ -85,6 +92,7 @@ func startBroker(ctx context.Context, cfg *config.Config, logger *slog.Logger) (
 		NodeID: b.nodeID, Stores: b.logDirs.stores(), OfflineDirs: b.logDirs.offline, Logger: logger.With("part", "partition"),
 		TopicDefaults: topicDefaults(cfg), RetentionCheck: cfg.Duration("log.retention.check.interval.ms"),
 	})
+	manager.Store(b.partitions)
 	if b.groups, err = newGroups(cfg, b); err != nil {
 		return nil, err
 	}
@@ -206,10 +214,29 @@ func (b *broker) checks() map[string]healthCheck {
 		},
 		"log directories": func() error {
 			var errs []error
+			for _, s := range b.logDirs.stores() {
+				if h := s.Health(); h.State == segment.Slow {
+					errs = append(errs, fmt.Errorf("%s is slow since %s: %w", s.Dir(), h.Since.UTC().Format(time.RFC3339), h.Err))
+				}
+			}
 			for _, off := range b.partitions.OfflineDirs() {
 				errs = append(errs, fmt.Errorf("%s is offline: %w", off.Path, off.Err))
 			}
 			return errors.Join(errs...)
+		},
+		"disk space": func() error {
+			var errs []error
+			for _, s := range b.logDirs.stores() {
+				if h := s.Health(); h.State == segment.Full {
+					errs = append(errs, fmt.Errorf("%s takes no records since %s: %w", s.Dir(), h.Since.UTC().Format(time.RFC3339), h.Err))
+				}
+			}
+			if len(errs) == 0 {
+				return nil
+			}
+			// Consumers and administrators are served; without this server they would
+			// not be.
+			return notice{errors.Join(errs...)}
 		},
 		"logs": func() error {
 			offline := 0

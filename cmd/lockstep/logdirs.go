@@ -42,7 +42,8 @@ type logDir struct {
 
 // openLogDirs finds out what the directories are, and opens a store in each
 // that is well.
-func openLogDirs(paths []string, metadata string, nodeID int32, logger *slog.Logger, o segment.Options) (_ *logDirs, err error) {
+func openLogDirs(paths []string, metadata string, nodeID int32, logger *slog.Logger,
+	onHealth func(dir string, h segment.Health), o segment.Options) (_ *logDirs, err error) {
 	d := &logDirs{nodeID: nodeID, logger: logger}
 	defer func() {
 		if err != nil {
@@ -70,7 +71,7 @@ func openLogDirs(paths []string, metadata string, nodeID int32, logger *slog.Log
 		return nil, err
 	}
 	d.noteRemoved()
-	if err := d.openStores(o); err != nil {
+	if err := d.openStores(o, onHealth); err != nil {
 		return nil, err
 	}
 	for _, off := range d.offline {
@@ -188,12 +189,13 @@ func (d *logDirs) noteRemoved() {
 	}
 }
 
-func (d *logDirs) openStores(o segment.Options) error {
+func (d *logDirs) openStores(o segment.Options, onHealth func(dir string, h segment.Health)) error {
 	var errs []error
 	usable := d.dirs[:0]
 	for _, dir := range d.dirs {
 		var err error
 		o.Dir = dir.path
+		o.OnHealth = func(h segment.Health) { onHealth(dir.path, h) }
 		if o.FS, err = logFS(dir.path, d.logger); err != nil {
 			return err
 		}

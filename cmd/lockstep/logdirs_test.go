@@ -25,7 +25,7 @@ func (w dirsWorld) open(metadata string, names ...string) (*logDirs, error) {
 	for i, name := range names {
 		paths[i] = w.path(name)
 	}
-	d, err := openLogDirs(paths, w.path(metadata), 1, slog.New(slog.DiscardHandler), segment.Options{})
+	d, err := openLogDirs(paths, w.path(metadata), 1, slog.New(slog.DiscardHandler), func(string, segment.Health) {}, segment.Options{})
 	if err != nil {
 		return nil, err
 	}
