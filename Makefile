@@ -64,7 +64,7 @@ lint: ## gofmt, go vet with all build tags, seams and step functions
 
 interop: build ## against Apache Kafka, librdkafka and franz-go (sizes: LOCKSTEP_INTEROP_MB, LOCKSTEP_CHAOS_ROUNDS)
 	$(GO) test -tags interop -count=1 -timeout 60m ./fixtures/interop/
-	$(GO) test -tags interop -count=1 -timeout 20m -run 'TestApacheKafka|TestLockstep' ./internal/source/
+	$(GO) test -tags interop -count=1 -timeout 20m -run 'TestApacheKafka|TestLockstep' ./internal/source/ ./segment/
 
 kill: build ## kill -9 under 64 writers, CYCLES times (50), then a full scan (SEED= repeats)
 	$(KILLLOOP) -run '^TestKill$$' -args -cycles $(CYCLES) -seed $(SEED)
