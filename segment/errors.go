@@ -35,10 +35,19 @@ type DamageError struct {
 	At     int64 // position in the file
 	Offset int64 // first log offset that cannot be read
 	Err    error
+
+	// Dir and Log name the damaged log as an operator has to name it; empty where
+	// the error speaks of a file alone.
+	Dir string
+	Log LogID
 }
 
 func (e *DamageError) Error() string {
-	return fmt.Sprintf("segment: %s is damaged at position %d, offset %d: %v", e.File, e.At, e.Offset, e.Err)
+	text := fmt.Sprintf("segment: %s is damaged at position %d, offset %d: %v", e.File, e.At, e.Offset, e.Err)
+	if e.Dir != "" {
+		text += fmt.Sprintf("; nothing of the log is served until it is whole again; with the server stopped, lockstep repair --dir %s --log %s lists what is lost and says how to go on without it", e.Dir, e.Log)
+	}
+	return text
 }
 
 // Unwrap makes errors.Is(err, ErrCorrupt) hold.

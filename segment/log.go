@@ -62,6 +62,7 @@ type Log struct {
 		names  uint64
 		newDir bool // the directory itself is not known to be durable
 		closed bool
+		unread bool // damage kept it from being recovered: the marks are all that is known
 	}
 
 	// Copies of state above for readers in a hurry; written under mu.
@@ -79,7 +80,13 @@ type Log struct {
 	// one proves nothing about what came after it.
 	cuts atomic.Uint64
 
-	failed atomic.Pointer[error] // this log takes no more changes
+	failed  atomic.Pointer[error]       // this log takes no more changes
+	damaged atomic.Pointer[DamageError] // out of use until it is repaired; see damage.go
+
+	repairMu sync.Mutex // one repair at a time; taken before wr
+	noteMu   sync.Mutex // guards the note of damaged files; a leaf
+
+	scrubbed atomic.Int64 // see ScrubbedTo
 
 	queued atomic.Bool // in the flusher's list of logs with unsynced bytes
 	marked atomic.Bool // in the flusher's list of logs with unwritten marks
@@ -246,6 +253,9 @@ func (l *Log) Producers() []producer.Producer {
 
 // usable says whether the log takes changes.
 func (l *Log) usable() error {
+	if d := l.damaged.Load(); d != nil {
+		return d
+	}
 	if err := l.failed.Load(); err != nil {
 		return *err
 	}
@@ -302,9 +312,9 @@ func (l *Log) putMarkLocked(sync bool, alter func(*mark)) error {
 		start: l.mu.start, durable: min(l.durable.Load(), l.mu.end), hw: min(l.hw.Load(), l.mu.end),
 		generation: l.mu.generation, floor: l.mu.floor, reset: -1, proof: l.mu.proof,
 	}
-	closed := l.mu.closed
+	skip := l.mu.closed || l.mu.unread
 	l.mu.RUnlock()
-	if closed {
+	if skip {
 		return nil
 	}
 	alter(&m)

@@ -61,6 +61,31 @@ type Options struct {
 	// it was busy are left out.
 	OnHealth func(Health)
 
+	// ScrubBytesPerSecond is how fast the scrubber reads every durable byte of the
+	// open logs to check it: less spares the disk, more finds damage sooner. 0 is off.
+	ScrubBytesPerSecond int64
+
+	// ScrubInterval is the time from the beginning of one pass of the scrubber to
+	// that of the next. Default a week.
+	ScrubInterval time.Duration
+
+	// OnDamage is told of damage that the scrubber found, or confirmed after a
+	// reader met it: once per log and repair. The log is out of use by then (see
+	// Repair). It runs on the scrubber's goroutine and must not block. What is
+	// found while a log is opened comes as OpenLog's error instead.
+	OnDamage func(LogID, *DamageError)
+
+	// QuarantineBytes and QuarantineAge bound what is kept of damaged files that
+	// were replaced; the oldest go first, the newest one stays whatever its size.
+	// Defaults 10 GiB and 7 days.
+	QuarantineBytes int64
+	QuarantineAge   time.Duration
+
+	// KeepBytes and KeepAge bound what Keep copies before a cut, in the same way;
+	// KeepBytes below zero switches it off. Defaults 1 GiB and 7 days.
+	KeepBytes int64
+	KeepAge   time.Duration
+
 	wrap func(dataFile) dataFile // tests make files fail
 
 	tail int // index entries of an active segment kept in memory; default tailMax
@@ -89,6 +114,21 @@ func (o *Options) EnsureDefaults() {
 	if o.StallTimeout == 0 {
 		o.StallTimeout = 10 * time.Second
 	}
+	if o.ScrubInterval == 0 {
+		o.ScrubInterval = 7 * 24 * time.Hour
+	}
+	if o.QuarantineBytes == 0 {
+		o.QuarantineBytes = 10 << 30
+	}
+	if o.QuarantineAge == 0 {
+		o.QuarantineAge = 7 * 24 * time.Hour
+	}
+	if o.KeepBytes == 0 {
+		o.KeepBytes = 1 << 30
+	}
+	if o.KeepAge == 0 {
+		o.KeepAge = 7 * 24 * time.Hour
+	}
 	if o.tail == 0 {
 		o.tail = tailMax
 	}
@@ -114,6 +154,13 @@ func (o *Options) Validate() error {
 	}
 	if o.IndexMemory < 1<<20 {
 		errs = append(errs, fmt.Errorf("IndexMemory is %d, must be 1 MiB or more", o.IndexMemory))
+	}
+	if o.ScrubBytesPerSecond < 0 {
+		errs = append(errs, fmt.Errorf("ScrubBytesPerSecond is %d, must not be negative", o.ScrubBytesPerSecond))
+	}
+	if o.ScrubInterval < 0 || o.QuarantineBytes < 0 || o.QuarantineAge < 0 || o.KeepAge < 0 {
+		errs = append(errs, fmt.Errorf("ScrubInterval %s, QuarantineBytes %d, QuarantineAge %s and KeepAge %s must not be negative",
+			o.ScrubInterval, o.QuarantineBytes, o.QuarantineAge, o.KeepAge))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("segment options: %w", err)

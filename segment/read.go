@@ -7,6 +7,7 @@ import (
 	"os"
 	"sort"
 
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
 	"github.com/lockstep-kafka/lockstep/internal/record"
 )
 
@@ -160,6 +161,9 @@ func (l *Log) locate(offset, end int64) (p place, limit int64, err error) {
 	if l.mu.closed {
 		return p, 0, fmt.Errorf("%w: read %s", ErrClosed, l.id)
 	}
+	if d := l.damaged.Load(); d != nil && !invariants.Planted("damageServed") {
+		return p, 0, d
+	}
 	if offset < l.mu.start || offset > l.mu.end {
 		return p, 0, fmt.Errorf("%w: %s has %d to %d, asked for %d", ErrOutOfRange, l.id, l.mu.start, l.mu.end, offset)
 	}
@@ -299,8 +303,8 @@ func (l *Log) boundary(seg *segment, pos, limit, end int64) (entry, bool) {
 	return l.mu.tail[i-1], true
 }
 
-// damage is an error that names the file and the offset. A disk that cannot
-// be read is not damage.
+// damage is an error that names the file and the offset; the scrubber then looks
+// at the whole file. A disk that cannot be read is not damage.
 func (l *Log) damage(seg *segment, pos, offset int64, err error) error {
 	if errors.Is(err, io.EOF) {
 		err = record.ErrShort
@@ -308,7 +312,8 @@ func (l *Log) damage(seg *segment, pos, offset int64, err error) error {
 	if !isBadBatch(err) {
 		return fmt.Errorf("read %s at %d: %w", l.id, offset, err)
 	}
-	return &DamageError{File: seg.path(), At: pos, Offset: offset, Err: err}
+	l.store.scrubber.suspect(seg)
+	return &DamageError{File: seg.path(), At: pos, Offset: offset, Err: err, Dir: l.store.o.Dir, Log: l.id}
 }
 
 func (l *Log) recall(seg *segment, offset int64) (pos int64, ok bool) {

@@ -70,6 +70,9 @@ func (l *Log) recover(fresh bool) error {
 	if r.mark.reset >= 0 {
 		return r.finishReset()
 	}
+	if err := r.checkNoted(); err != nil {
+		return err
+	}
 	if r.known {
 		n := findSegment(r.segments, r.mark.start)
 		r.below, r.segments = r.segments[:n:n], r.segments[n:]
@@ -241,8 +244,15 @@ func (r *recovery) walkFrom(first int, sizes []int64) error {
 		if err != nil && !isBadBatch(err) {
 			return fmt.Errorf("recover %s: %w", s.path(), err)
 		}
-		if err != nil && (w.end < r.durableAt(i) || errors.Is(err, errHeads)) {
+		if err != nil && (w.end < r.durableAt(i) || errors.Is(err, errHeads)) && !invariants.Planted("laterSegmentDeleted") {
 			return &DamageError{File: s.path(), At: w.size, Offset: w.end, Err: err}
+		}
+		if errors.Is(err, errOffsetBack) {
+			// A batch that claims to be far ahead puts the end above what was durable, and
+			// durable batches behind it.
+			if err := r.checkWhole(i, known{}); err != nil {
+				return err
+			}
 		}
 		if r.clean && r.known && w.end > r.mark.durable {
 			// Kept: a log that was not opened in the run that stopped cleanly may have
@@ -303,14 +313,9 @@ func (r *recovery) walkSegment(s *segment, size int64) (walked, error) {
 	// turn out to be behind the cut are never given to Apply, since the walk stops
 	// at the first bad one.
 	o := walkOptions{interval: r.l.store.o.IndexInterval, verifyFrom: r.mark.durable, each: func(b record.Batch) { r.producers.Apply(b) }}
-	if m := r.summaries[s.base]; m != nil {
-		// The file may have grown since: the summary is of an earlier stop, and a
-		// newer one was lost with the index' memory.
-		o.known = known{size: m.size, heads: m.times.heads}
-	}
-	if p := r.mark.proof; p.base == s.base && p.size > o.known.size {
-		o.known = p.known
-	}
+	// The file may have grown since: a summary is of an earlier stop, and a newer one
+	// was lost with the index' memory.
+	o.known = r.knownOf(s)
 	return walk(f, s.base, size, o)
 }
 
@@ -365,7 +370,7 @@ func (r *recovery) apply() error {
 		start = first
 	}
 	l.mu.Lock()
-	l.mu.segments = r.segments
+	l.mu.segments, l.mu.size = r.segments, 0
 	for _, s := range r.segments {
 		s.synced = s.size
 		l.mu.size += s.size

@@ -119,14 +119,25 @@ func readFull(f io.ReaderAt, p []byte, at int64) (int, error) {
 func isBadBatch(err error) bool {
 	var corrupt *record.CorruptError
 	return errors.As(err, &corrupt) || errors.Is(err, record.ErrShort) ||
-		errors.Is(err, errOffsetBack) || errors.Is(err, errHeads)
+		errors.Is(err, errOffsetBack) || errors.Is(err, errEpochBack) || errors.Is(err, errHeads)
 }
 
-var errOffsetBack = errors.New("offset goes back")
+// What the CRC does not cover: only the neighbours show that it is wrong.
+var (
+	errOffsetBack = errors.New("offset goes back")
+	errEpochBack  = errors.New("leader epoch goes back")
+)
 
 func checkOrder(h record.Batch, end int64) error {
 	if h.BaseOffset() < end {
 		return fmt.Errorf("%w: batch at %d, previous ended at %d", errOffsetBack, h.BaseOffset(), end)
+	}
+	return nil
+}
+
+func checkEpoch(h record.Batch, last int32) error {
+	if e := h.PartitionLeaderEpoch(); e < last {
+		return fmt.Errorf("%w: %d behind %d", errEpochBack, e, last)
 	}
 	return nil
 }

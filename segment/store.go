@@ -69,6 +69,13 @@ type Store struct {
 	health  *health
 	space   *space
 
+	quarantine *quarantine
+	scrubber   *scrubber
+
+	// partial says that this is not a server's run: it opens some logs only, and
+	// must not call a directory clean that was not.
+	partial bool
+
 	failed     atomic.Pointer[error]
 	quietUntil atomic.Int64 // see seldom
 
@@ -92,12 +99,14 @@ func Open(o Options) (*Store, error) {
 	s.files.disk, s.files.max = s.disk, o.MaxOpenFiles
 	s.mu.logs = make(map[LogID]*Log)
 	s.health, s.space = newHealth(s), newSpace(s)
+	s.quarantine = newQuarantine(s)
 	if err := s.open(); err != nil {
 		return nil, fmt.Errorf("open log directory %s: %w", o.Dir, err)
 	}
 	s.health.register()
 	go s.flusher.run()
 	go s.health.run()
+	go s.scrubber.run()
 	return s, nil
 }
 
@@ -133,6 +142,7 @@ func (s *Store) open() (err error) {
 		return errors.Join(err, s.marks.close(false))
 	}
 	s.flusher = newFlusher(s)
+	s.scrubber = newScrubber(s)
 	return nil
 }
 
@@ -185,6 +195,9 @@ func (s *Store) failure() error {
 // OpenLog creates the log, or recovers it from its files. A log that is open
 // already is returned as it is, with the new config. Different logs can be
 // opened at the same time.
+//
+// With a *DamageError comes a log as well: it refuses everything until Repair
+// has made it whole. Opening it again looks at its files anew.
 func (s *Store) OpenLog(id [16]byte, partition int32, c Config) (*Log, error) {
 	var l *Log
 	for {
@@ -199,13 +212,20 @@ func (s *Store) OpenLog(id [16]byte, partition int32, c Config) (*Log, error) {
 		<-l.ready
 		if !l.isClosed() {
 			l.SetConfig(c)
-			return l, nil
+			return l, l.lookAgain()
 		}
 		// It was being deleted, or could not be opened by another caller: try.
 	}
 	l.mu.config = c.withDefaults()
 	err := l.open()
-	if err != nil {
+	var damage *DamageError
+	switch {
+	case errors.As(err, &damage):
+		l.keepUnread(damage)
+		err = fmt.Errorf("open log %s: %w", l.id, err)
+		close(l.ready)
+		return l, err
+	case err != nil:
 		l.mu.Lock()
 		l.mu.closed = true
 		l.mu.Unlock()
@@ -378,8 +398,9 @@ func (s *Store) Close() error {
 	for _, l := range logs {
 		<-l.ready
 	}
+	s.scrubber.close()
 	s.flusher.close()
-	clean := s.failure() == nil
+	clean := s.failure() == nil && (s.marks.clean || !s.partial)
 	for _, l := range logs {
 		if err := l.finish(); err != nil {
 			clean = false
@@ -409,7 +430,12 @@ func (l *Log) finish() error {
 	if err == nil {
 		err = l.sync()
 	}
-	if err == nil {
+	l.mu.RLock()
+	if l.mu.unread {
+		err = nil // nothing was changed, and the next start finds the damage again
+	}
+	l.mu.RUnlock()
+	if err == nil && l.damaged.Load() == nil {
 		if seg := l.active(); seg.size > 0 || len(l.mu.segments) > 1 {
 			l.close(seg, l.mu.tail, l.mu.end)
 		}

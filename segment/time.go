@@ -19,6 +19,9 @@ func (l *Log) OffsetForTime(ts int64) (offset, timestamp int64, leaderEpoch int3
 	for from := int64(math.MinInt64); ; {
 		cuts := l.cuts.Load()
 		p, start, entryPos := l.locateTime(ts, from)
+		if d := l.damaged.Load(); d != nil {
+			return -1, -1, epoch.Undefined, false, d
+		}
 		if p.seg == nil {
 			return -1, -1, epoch.Undefined, false, nil
 		}

@@ -172,6 +172,7 @@ func (l *Log) countCutLocked(end int64) {
 	l.mu.generation++
 	l.mu.floor = min(l.mu.floor, end)
 	l.mu.cleaned.pullBackLocked(end)
+	l.scrubbed.Store(min(l.scrubbed.Load(), end))
 }
 
 // removeSegments removes files, the newest first. Each removal is durable
@@ -381,7 +382,7 @@ func walk(f io.ReaderAt, base, size int64, o walkOptions) (w walked, err error) 
 	s := newScanner(f, 0, size)
 	defer s.close()
 	var buf []byte
-	indexed := int64(0)
+	indexed, epoch := int64(0), int32(math.MinInt32)
 	for {
 		b, pos, n, err := s.next()
 		if errors.Is(err, io.EOF) {
@@ -392,6 +393,9 @@ func walk(f io.ReaderAt, base, size int64, o walkOptions) (w walked, err error) 
 		}
 		if err == nil {
 			err = checkOrder(b, w.end)
+		}
+		if err == nil {
+			err = checkEpoch(b, epoch)
 		}
 		if err != nil {
 			return w, err
@@ -424,7 +428,7 @@ func walk(f io.ReaderAt, base, size int64, o walkOptions) (w walked, err error) 
 		if o.each != nil {
 			o.each(b)
 		}
-		w.size, w.end = pos+int64(n), b.NextOffset()
+		w.size, w.end, epoch = pos+int64(n), b.NextOffset(), b.PartitionLeaderEpoch()
 	}
 }
 

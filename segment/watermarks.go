@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io"
 	"log/slog"
+	"maps"
 	"sync"
 )
 
@@ -101,6 +102,20 @@ var (
 
 // openWatermarks reads the slots and begins a new one that says "not clean".
 func openWatermarks(d disk, dir string, logger *slog.Logger) (*watermarks, error) {
+	w, err := readWatermarks(d, dir, logger)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.snapshotLocked(false); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// readWatermarks reads the slots and changes nothing.
+func readWatermarks(d disk, dir string, logger *slog.Logger) (*watermarks, error) {
 	w := &watermarks{disk: d, dir: dir, logger: logger}
 	best := -1
 	var found int
@@ -129,11 +144,6 @@ func openWatermarks(d disk, dir string, logger *slog.Logger) (*watermarks, error
 		}
 	}
 	w.mu.slot = best
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err := w.snapshotLocked(false); err != nil {
-		return nil, err
-	}
 	return w, nil
 }
 
@@ -142,6 +152,13 @@ func (w *watermarks) get(id LogID) (mark, bool) {
 	defer w.mu.Unlock()
 	m, ok := w.mu.marks[id]
 	return m, ok
+}
+
+// all copies what is known of every log.
+func (w *watermarks) all() map[LogID]mark {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.mu.marks)
 }
 
 // put notes marks; with sync it returns when they are durable.
