@@ -275,8 +275,12 @@ func (l *Log) decodeCleanedLocked(value []byte) int64 {
 	if m <= 0 || upTo < 0 {
 		return 0
 	}
-	if generation != l.mu.generation {
+	switch {
+	case generation == l.mu.generation:
+	case l.ofThisLife(generation):
 		upTo = min(upTo, l.mu.floor)
+	default:
+		return 0
 	}
 	return min(upTo, l.mu.end)
 }

@@ -51,7 +51,9 @@ type Log struct {
 		// generation rises with every truncation, floor is the lowest of them in
 		// the life of the log. Together they tell which entries of the index are of
 		// bytes that are still there. Both are in the marks.
-		generation, floor int64
+		// life is the generation in which the log began: what the index remembers of
+		// an earlier one is of another log with the same id.
+		generation, floor, life int64
 
 		cleaned cleaned // how far compaction has come
 
@@ -310,7 +312,7 @@ func (l *Log) putMarkLocked(sync bool, alter func(*mark)) error {
 	l.mu.RLock()
 	m := mark{
 		start: l.mu.start, durable: min(l.durable.Load(), l.mu.end), hw: min(l.hw.Load(), l.mu.end),
-		generation: l.mu.generation, floor: l.mu.floor, reset: -1, proof: l.mu.proof,
+		generation: l.mu.generation, floor: l.mu.floor, life: l.mu.life, reset: -1, proof: l.mu.proof,
 	}
 	skip := l.mu.closed || l.mu.unread
 	l.mu.RUnlock()

@@ -56,14 +56,14 @@ func (l *Log) recover(fresh bool) error {
 		// The generation of a new life must not be one of an earlier life of the same
 		// topic id (a mirror topic deleted and mirrored again has the same id), whose
 		// entries may still be in the index.
-		r.mark = mark{generation: l.store.o.Clock.Now().UnixNano(), reset: -1, hw: 0}
-		r.mark.floor = r.mark.start
+		now := l.store.o.Clock.Now().UnixNano()
+		r.mark = mark{generation: now, life: now, floor: math.MaxInt64, reset: -1}
 	}
 	if fresh && r.known && (r.mark.durable > r.mark.start) && r.mark.reset < 0 {
 		return &DamageError{File: l.dir, Offset: r.mark.start,
 			Err: fmt.Errorf("directory is missing, offsets %d to %d were durable", r.mark.start, r.mark.durable)}
 	}
-	l.mu.generation, l.mu.floor = r.mark.generation, r.mark.floor
+	l.mu.generation, l.mu.floor, l.mu.life = r.mark.generation, r.mark.floor, r.mark.life
 	if err := r.list(); err != nil {
 		return err
 	}

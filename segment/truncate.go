@@ -444,5 +444,11 @@ func (l *Log) cached(value []byte, end int64) ([]byte, bool) {
 	if n <= 0 {
 		return nil, false
 	}
-	return value[n:], generation == l.mu.generation || generation < l.mu.generation && end <= l.mu.floor
+	return value[n:], generation == l.mu.generation || l.ofThisLife(generation) && end <= l.mu.floor
+}
+
+// ofThisLife says that what was written in a generation speaks of this log, as
+// it was before a truncation.
+func (l *Log) ofThisLife(generation int64) bool {
+	return generation >= l.mu.life && generation < l.mu.generation
 }

@@ -18,7 +18,7 @@ type mark struct {
 	hw      int64 // high watermark
 
 	// generation and floor tell which entries of the index are still true; see Log.
-	generation, floor int64
+	generation, floor, life int64
 
 	// proof holds together what lies below the durable end in its segment.
 	proof proof
@@ -46,7 +46,7 @@ type proof struct {
 //	change payload   = 'C', entry | 'D', log id
 //	entry            = topic id 16, partition i32, start i64, durable i64, hw i64,
 //	                   generation i64, floor i64, reset i64,
-//	                   proof: base i64, size i64, heads u64 (not in version 1)
+//	                   life i64, proof: base i64, size i64, heads u64 (not in version 1)
 //
 // A slot is a file, watermarks-a or watermarks-b, because its size varies. When
 // the changes outgrow the snapshot, a new snapshot goes into the other slot with
@@ -84,7 +84,7 @@ type watermarks struct {
 const (
 	watermarksVersion = 2
 	frameHeader       = 8
-	entrySize         = 16 + 4 + 9*8
+	entrySize         = 16 + 4 + 10*8
 	entrySize1        = 16 + 4 + 6*8 // of version 1
 	snapshotHeader    = 1 + 2 + 8 + 1 + 4
 	// slotRoom is the least room for changes behind a snapshot: a few thousand.
@@ -314,7 +314,7 @@ func (c change) append(b []byte) []byte {
 func appendMark(b []byte, id LogID, m mark) []byte {
 	b = append(b, id.Topic[:]...)
 	b = binary.BigEndian.AppendUint32(b, uint32(id.Partition))
-	for _, v := range []int64{m.start, m.durable, m.hw, m.generation, m.floor, m.reset, m.proof.base, m.proof.size, int64(m.proof.heads)} {
+	for _, v := range []int64{m.start, m.durable, m.hw, m.generation, m.floor, m.reset, m.life, m.proof.base, m.proof.size, int64(m.proof.heads)} {
 		b = binary.BigEndian.AppendUint64(b, uint64(v))
 	}
 	return b
@@ -325,7 +325,8 @@ func readMark(b []byte) (LogID, mark) {
 	n := func(i int) int64 { return int64(binary.BigEndian.Uint64(b[20+8*i:])) }
 	m := mark{start: n(0), durable: n(1), hw: n(2), generation: n(3), floor: n(4), reset: n(5)}
 	if len(b) >= entrySize {
-		m.proof = proof{base: n(6), known: known{size: n(7), heads: uint32(n(8))}}
+		m.life = n(6)
+		m.proof = proof{base: n(7), known: known{size: n(8), heads: uint32(n(9))}}
 	}
 	return id, m
 }
