@@ -91,6 +91,12 @@ func startBroker(ctx context.Context, cfg *config.Config, logger *slog.Logger) (
 	b.partitions = partition.NewManager(partition.Options{
 		NodeID: b.nodeID, Stores: b.logDirs.stores(), OfflineDirs: b.logDirs.offline, Logger: logger.With("part", "partition"),
 		TopicDefaults: topicDefaults(cfg), RetentionCheck: cfg.Duration("log.retention.check.interval.ms"),
+		Cleaner: partition.CleanerOptions{
+			Enabled: cfg.Bool("log.cleaner.enable"), Threads: int(cfg.Int("log.cleaner.threads")),
+			Memory:         cfg.Int("log.cleaner.dedupe.buffer.size"),
+			BytesPerSecond: cfg.Float("log.cleaner.io.max.bytes.per.second"),
+			Backoff:        cfg.Duration("log.cleaner.backoff.ms"),
+		},
 	})
 	manager.Store(b.partitions)
 	if b.groups, err = newGroups(cfg, b); err != nil {
@@ -373,6 +379,11 @@ func topicDefaults(cfg *config.Config) map[string]string {
 		"retention.ms":        "log.retention.ms",
 		"retention.bytes":     "log.retention.bytes",
 		"cleanup.policy":      "log.cleanup.policy",
+
+		"min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+		"delete.retention.ms":       "log.cleaner.delete.retention.ms",
+		"min.compaction.lag.ms":     "log.cleaner.min.compaction.lag.ms",
+		"max.compaction.lag.ms":     "log.cleaner.max.compaction.lag.ms",
 	} {
 		if cfg.IsSet(brokerKey) {
 			out[topicKey] = cfg.String(brokerKey)

@@ -70,6 +70,14 @@ func (m *Manual) Advance(d time.Duration) {
 	m.mu.Unlock()
 }
 
+// Timers counts the pending timers: a test that moves the clock for somebody
+// has to know that they wait.
+func (m *Manual) Timers() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.mu.timers)
+}
+
 type manualTimer struct {
 	m *Manual
 	c chan time.Time

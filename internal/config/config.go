@@ -131,6 +131,12 @@ func (c *Config) checkTogether() []error {
 	if c.Int("group.min.session.timeout.ms") > c.Int("group.max.session.timeout.ms") {
 		errs = append(errs, errors.New("group.min.session.timeout.ms is above group.max.session.timeout.ms"))
 	}
+	if c.Int("log.cleaner.min.compaction.lag.ms") > c.Int("log.cleaner.max.compaction.lag.ms") {
+		errs = append(errs, errors.New("log.cleaner.min.compaction.lag.ms is above log.cleaner.max.compaction.lag.ms"))
+	}
+	if per := c.Int("log.cleaner.dedupe.buffer.size") / c.Int("log.cleaner.threads"); per < 1<<20 {
+		errs = append(errs, fmt.Errorf("log.cleaner.dedupe.buffer.size: %d bytes for each of log.cleaner.threads, at least 1048576 are needed", per))
+	}
 	errs = append(errs, c.checkPlugins()...)
 	if _, err := c.Listeners(); err != nil {
 		errs = append(errs, err)
@@ -154,6 +160,12 @@ func (c *Config) IsSet(name string) bool { return c.origin[name] != "default" }
 func (c *Config) Int(name string) int64 {
 	n, _ := strconv.ParseInt(c.String(name), 10, 64)
 	return n
+}
+
+// Float is a decimal; its range was checked by Load.
+func (c *Config) Float(name string) float64 {
+	f, _ := strconv.ParseFloat(c.String(name), 64)
+	return f
 }
 
 // Bool is a switch.

@@ -26,6 +26,8 @@ func TestFaultsNameTheKey(t *testing.T) {
 	for _, bad := range []string{
 		"node.id=one", "node.id=-1", "num.partitions=0", "durability=maybe", "auto.create.topics.enable=yes",
 		"listeners=9092", "listeners=PLAINTEXT://h:99999", "listeners=SSL://h:1", "log.dirs=a,./a", "log.dirs=,",
+		"log.cleaner.min.cleanable.ratio=1.5", "log.cleaner.min.cleanable.ratio=NaN", "log.cleaner.io.max.bytes.per.second=0",
+		"log.cleaner.min.compaction.lag.ms=9223372036854775808",
 		"metadata.etcd.endpoints=h:2379", "min.insync.replica=2", "controller.quorum.voters=2@h:1",
 		"advertised.listeners=OTHER://h:1", "log.retention.hours=x",
 	} {
@@ -34,6 +36,12 @@ func TestFaultsNameTheKey(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), key) {
 			t.Errorf("%s: error %v does not name the key", bad, err)
 		}
+	}
+	if _, err := load(t, "", "log.cleaner.dedupe.buffer.size=2000000", "log.cleaner.threads=2"); err == nil {
+		t.Error("too little memory for the cleaner's threads was taken")
+	}
+	if _, err := load(t, "", "log.cleaner.min.compaction.lag.ms=2", "log.cleaner.max.compaction.lag.ms=1"); err == nil {
+		t.Error("crossed compaction lags were taken")
 	}
 	_, err := load(t, "num.partitions=0\nnot.a.key=1\n", "node.id=x")
 	for _, want := range []string{"num.partitions", "not.a.key", "node.id", "server.properties"} {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -15,6 +16,7 @@ const (
 	integer
 	milliseconds
 	bytesize
+	decimal
 	choice
 )
 
@@ -25,7 +27,7 @@ type key struct {
 	kind    kind
 	def     string
 	min     int64 // of numbers
-	max     int64 // of numbers; 0 = int64
+	max     int64 // of numbers; 0 = no limit
 	choices string
 	doc     string
 }
@@ -71,6 +73,16 @@ var keys = []key{
 	{name: "log.cleanup.policy", kind: text, def: "delete", doc: "Default of cleanup.policy for topics."},
 	{name: "log.retention.check.interval.ms", kind: milliseconds, def: "300000", min: 1, doc: "Time between two looks for segments to delete."},
 
+	{name: "log.cleaner.enable", kind: boolean, def: "true", doc: "Compact the logs of topics whose cleanup.policy has compact in it."},
+	{name: "log.cleaner.threads", kind: integer, def: "1", min: 1, max: 64, doc: "Logs that are compacted at the same time."},
+	{name: "log.cleaner.dedupe.buffer.size", kind: bytesize, def: "134217728", min: 1 << 20, max: 1 << 40, doc: "Memory of all threads together for the keys of the logs being compacted. One key takes 24 bytes and a tenth more; a log with more keys is read several times."},
+	{name: "log.cleaner.io.max.bytes.per.second", kind: decimal, def: "1.7976931348623157E308", min: 1, doc: "Bytes that all threads together read and write per second. Less spares the disk and lets compaction fall behind."},
+	{name: "log.cleaner.backoff.ms", kind: milliseconds, def: "15000", min: 1, doc: "Time between two looks for logs to compact, when there was nothing to do."},
+	{name: "log.cleaner.min.cleanable.ratio", kind: decimal, def: "0.5", max: 1, doc: "Default of min.cleanable.dirty.ratio for topics."},
+	{name: "log.cleaner.delete.retention.ms", kind: milliseconds, def: "86400000", doc: "Default of delete.retention.ms for topics: how long tombstones and transaction markers stay."},
+	{name: "log.cleaner.min.compaction.lag.ms", kind: milliseconds, def: "0", doc: "Default of min.compaction.lag.ms for topics."},
+	{name: "log.cleaner.max.compaction.lag.ms", kind: milliseconds, def: "9223372036854775807", min: 1, doc: "Default of max.compaction.lag.ms for topics; the largest number means never."},
+
 	{name: "offsets.topic.num.partitions", kind: integer, def: "50", min: 1, max: 10000, doc: "Partitions of __consumer_offsets when it is created."},
 	{name: "offsets.topic.replication.factor", kind: integer, def: "3", min: 1, max: 32767, doc: "Its replicas; lowered to the number of live brokers."},
 	{name: "offsets.topic.segment.bytes", kind: bytesize, def: "104857600", min: 1 << 20, max: 1<<31 - 1, doc: "Its segment size."},
@@ -115,7 +127,7 @@ var aliases = map[string]struct {
 // can be taken over as it is.
 func jvmOnly(name string) bool {
 	switch name {
-	case "num.network.threads", "num.io.threads", "num.recovery.threads.per.data.dir", "background.threads",
+	case "num.network.threads", "num.io.threads", "num.recovery.threads.per.data.dir", "background.threads", "log.cleaner.io.buffer.size", "log.cleaner.io.buffer.load.factor",
 		"queued.max.requests", "socket.send.buffer.bytes", "socket.receive.buffer.bytes", "metric.reporters",
 		"num.replica.fetchers", "log.flush.interval.messages", "log.flush.interval.ms", "metrics.num.samples",
 		"auto.include.jmx.reporter", "security.providers":
@@ -153,6 +165,15 @@ func (k *key) check(v string) error {
 				return fmt.Errorf("%s: %q is not a %s of at least %d", k.name, v, unit, k.min)
 			}
 			return fmt.Errorf("%s: %q is not a %s from %d to %d", k.name, v, unit, k.min, high)
+		}
+	case decimal:
+		f, err := strconv.ParseFloat(v, 64)
+		high := float64(k.max)
+		if k.max == 0 {
+			high = math.MaxFloat64
+		}
+		if err != nil || !(f >= float64(k.min) && f <= high) { // also not a number
+			return fmt.Errorf("%s: %q is not a decimal from %d to %g", k.name, v, k.min, high)
 		}
 	case choice:
 		for c := range strings.SplitSeq(k.choices, "|") {

@@ -15,7 +15,13 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/record"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// ants starts a pool of its own when the program does.
+		goleak.IgnoreTopFunction("github.com/panjf2000/ants/v2.(*poolCommon).purgeStaleWorkers"),
+		goleak.IgnoreTopFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock"),
+	)
+}
 
 // memoryLog is __consumer_offsets in memory. It is the seam that a
 // PartitionStore fills in the server.

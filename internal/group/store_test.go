@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -24,6 +25,7 @@ type broker struct {
 	fs     vfs.FS
 	clock  clock.Clock
 	image  *metadata.Image
+	clean  partition.CleanerOptions
 	store  *segment.Store
 	parts  *partition.Manager
 	groups *Coordinator
@@ -36,7 +38,7 @@ func (b *broker) open() {
 	if b.store, err = segment.Open(segment.Options{Dir: "data", FS: b.fs, Clock: b.clock, Logger: quiet}); err != nil {
 		b.t.Fatal(err)
 	}
-	b.parts = partition.NewManager(partition.Options{NodeID: 1, Stores: []*segment.Store{b.store}, Clock: b.clock, Logger: quiet})
+	b.parts = partition.NewManager(partition.Options{NodeID: 1, Stores: []*segment.Store{b.store}, Clock: b.clock, Logger: quiet, Cleaner: b.clean})
 	ps := NewPartitionStore(b.parts, func() *metadata.Image { return b.image })
 	b.groups, err = New(Options{
 		NodeID: 1, Clock: b.clock, InitialRebalanceDelay: -1,
@@ -176,6 +178,103 @@ func TestPartitionStore(t *testing.T) {
 	if got := b.offsets("a"); got != some {
 		t.Fatalf("after a restart: %s", got)
 	}
+}
+
+// __consumer_offsets is compacted: it shrinks while groups commit, and after a
+// restart every group is what it was, those that were deleted gone, also once
+// their tombstones are.
+func TestCompactedOffsets(t *testing.T) {
+	ctx := context.Background()
+	clk := clock.NewManual(epoch0)
+	b := &broker{t: t, fs: vfs.NewMem(), clock: clk, clean: partition.CleanerOptions{Enabled: true, Backoff: time.Second}}
+	b.open()
+	defer func() { b.close() }()
+	offsets := topicOf(1, TopicName, 1, 0, 1)
+	offsets.Configs = map[string]string{
+		"cleanup.policy": "compact", "segment.bytes": "4000", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "1000",
+	}
+	b.edit(func(e *metadata.Editor) {
+		e.PutTopic(offsets)
+		e.PutTopic(topicOf(2, "orders", 1, 0, 1))
+	})
+	put := func(group string, offset int64) {
+		t.Helper()
+		r := commit(offset)
+		r.Group, r.Offsets[0].Topic = group, "orders"
+		if errs, err := b.groups.Commit(ctx, r); err != nil || errs[0] != nil {
+			t.Fatal(err, errs)
+		}
+	}
+	tombstones := func() (n int) {
+		t.Helper()
+		ps := NewPartitionStore(b.parts, func() *metadata.Image { return b.image })
+		if err := ps.Load(ctx, 0, 0, func(b record.Batch) error {
+			return segment.EachRecord(b, func(r record.Record) error {
+				if r.Value == nil {
+					n++
+				}
+				return nil
+			})
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	// compacted waits until the cleaner has brought the log below some size.
+	log := func() *segment.Log { return b.parts.Get(TopicName, 0).Log() }
+	compacted := func(below int64) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); log().Size() >= below; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d bytes, want less than %d", log().Size(), below)
+			}
+			clk.Advance(time.Second)
+		}
+	}
+	check := func(when string) {
+		t.Helper()
+		if a, g, k := b.offsets("a"), b.offsets("gone"), b.offsets("kept"); a != "orders-0:299 " || g != "" || k != "orders-0:1 " {
+			t.Fatalf("%s: a %q, gone %q, kept %q", when, a, g, k)
+		}
+	}
+
+	put("kept", 1)
+	for i := range int64(300) {
+		put("a", i)
+		if i < 100 {
+			put("gone", i)
+		}
+	}
+	if err := b.groups.Delete(ctx, "gone"); err != nil {
+		t.Fatal(err)
+	}
+	for range 40 { // so that the tombstones' segment is closed
+		put("a", 299)
+	}
+	before := log().Size()
+	compacted(before / 2)
+	check("compacted")
+	if tombstones() == 0 {
+		t.Fatal("a deleted group left no tombstone")
+	}
+	b.close()
+	b.open()
+	check("after a restart")
+
+	// A later round, the retention of tombstones being over, takes them.
+	for deadline := time.Now().Add(20 * time.Second); tombstones() > 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("tombstones stay")
+		}
+		clk.Advance(2 * time.Second)
+		for range 20 {
+			put("a", 299)
+		}
+	}
+	check("without tombstones")
+	b.close()
+	b.open()
+	check("without tombstones, after a restart")
 }
 
 // gate is a file system whose fsyncs wait while it is held.

@@ -25,6 +25,9 @@ type dirsWorld struct {
 	clock *clock.Manual
 	image *metadata.Image
 
+	logger  *slog.Logger // nil: quiet
+	cleaner CleanerOptions
+
 	stores map[string]*segment.Store
 	m      *Manager
 }
@@ -45,7 +48,10 @@ func newDirsWorld(t *testing.T, dirs ...string) *dirsWorld {
 func (w *dirsWorld) open(dirs []string, offline ...OfflineDir) {
 	w.t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	o := Options{NodeID: self, OfflineDirs: offline, Clock: w.clock, Logger: quiet}
+	o := Options{NodeID: self, OfflineDirs: offline, Clock: w.clock, Logger: quiet, Cleaner: w.cleaner}
+	if w.logger != nil {
+		o.Logger = w.logger
+	}
 	w.stores = map[string]*segment.Store{}
 	for _, dir := range dirs {
 		s, err := segment.Open(segment.Options{Dir: dir, FS: errorfs.Wrap(w.fs, w.disks[dir]), Clock: w.clock, Logger: quiet})
@@ -73,7 +79,7 @@ func (w *dirsWorld) restart(dirs []string, offline ...OfflineDir) {
 }
 
 // topic creates a topic, or deletes it if partitions is 0.
-func (w *dirsWorld) topic(name string, partitions int32) {
+func (w *dirsWorld) topic(name string, partitions int32, configs ...string) {
 	w.t.Helper()
 	id := metadata.TopicID{15: name[0]}
 	e := w.image.Edit()
@@ -81,6 +87,9 @@ func (w *dirsWorld) topic(name string, partitions int32) {
 		e.DeleteTopic(id)
 	} else {
 		t := &metadata.Topic{ID: id, Name: name, Configs: map[string]string{}}
+		for i := 0; i+1 < len(configs); i += 2 {
+			t.Configs[configs[i]] = configs[i+1]
+		}
 		for i := range partitions {
 			t.Partitions = append(t.Partitions, &metadata.Partition{Index: i, Replicas: []int32{self}, ISR: []int32{self}, Leader: self})
 		}

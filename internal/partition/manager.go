@@ -36,6 +36,9 @@ type Options struct {
 	// RetentionCheck is how often old segments are looked for
 	// (log.retention.check.interval.ms). Default 5 min.
 	RetentionCheck time.Duration
+
+	// Cleaner says how compacted logs are compacted.
+	Cleaner CleanerOptions
 }
 
 // EnsureDefaults fills what was not set.
@@ -53,8 +56,9 @@ func (o *Options) EnsureDefaults() {
 
 // Manager holds the replicas of this broker and follows the metadata image.
 type Manager struct {
-	o    Options
-	dirs *logDirs
+	o       Options
+	dirs    *logDirs
+	cleaner *cleaner // nil: nothing is compacted
 
 	mu struct {
 		sync.RWMutex
@@ -78,6 +82,12 @@ func NewManager(o Options) *Manager {
 	m.mu.byName = make(map[string]metadata.TopicID)
 	m.done.Add(1)
 	go m.background()
+	if o.Cleaner.Enabled {
+		var err error
+		if m.cleaner, err = newCleaner(o.Cleaner, o.Clock, o.Logger, m.List); err != nil {
+			o.Logger.Error("nothing is compacted", "err", err)
+		}
+	}
 	return m
 }
 
@@ -229,6 +239,9 @@ func (m *Manager) List() []*Partition {
 func (m *Manager) Close() {
 	close(m.quit)
 	m.done.Wait()
+	if m.cleaner != nil {
+		m.cleaner.close()
+	}
 	for _, p := range m.List() {
 		p.close()
 	}

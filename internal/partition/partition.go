@@ -48,6 +48,7 @@ type view struct {
 	leaderEpoch   int32
 	leader        bool // this broker leads
 	attached      bool // belongs to a mirror and is not STOPPED: client writes are refused (L18)
+	compacted     bool // the log is compacted
 	highWatermark int64
 	offline       error // why the log cannot be used; nil if it can
 	gone          bool  // topic deleted or broker closing
@@ -139,6 +140,7 @@ func (p *Partition) update(t *metadata.Topic, mp *metadata.Partition, settings t
 	next.leaderID, next.leaderEpoch = mp.Leader, mp.LeaderEpoch
 	next.leader = mp.Leader == p.nodeID
 	next.attached = t.ReadOnly(mp)
+	next.compacted = settings.compacted
 	p.settings = settings
 
 	var failed []pendingAck

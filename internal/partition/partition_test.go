@@ -1,10 +1,16 @@
 package partition
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +22,7 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/producer"
 	"github.com/lockstep-kafka/lockstep/internal/record"
+	"github.com/lockstep-kafka/lockstep/pipeline"
 	"github.com/lockstep-kafka/lockstep/segment"
 )
 
@@ -63,7 +70,10 @@ func (d *disk) MaybeError(op errorfs.Op) error {
 
 func (d *disk) String() string { return "disk" }
 
-func isLogFile(path string) bool { return len(path) > 4 && path[len(path)-4:] == ".log" }
+// isLogFile says that a file is, or becomes, a segment.
+func isLogFile(path string) bool {
+	return strings.HasSuffix(path, ".log") || strings.HasSuffix(path, ".cleaned")
+}
 
 const self = 1
 
@@ -481,5 +491,56 @@ func TestEpochChecksAndListOffset(t *testing.T) {
 	w.apply(func(t *metadata.Topic) { t.Partitions[0].Leader = 2 })
 	if _, _, _, err := p.ListOffset(Latest, 0, -1); !errors.Is(err, ErrNotLeader) {
 		t.Errorf("after losing leadership: %v", err)
+	}
+}
+
+// On a compacted topic a record without a key is refused, compressed or not,
+// and on any other topic taken; a mirror takes what the source has.
+func TestKeysOnACompactedTopic(t *testing.T) {
+	w := newWorld(t)
+	keyed := func(keys ...string) []byte {
+		var recs []record.Record
+		for i, k := range keys {
+			r := record.Record{OffsetDelta: int32(i), Value: []byte("v")}
+			if k != "" {
+				r.Key = []byte(k)
+			}
+			recs = append(recs, r)
+		}
+		return record.Build(record.NoProducer(1_000_000), recs)
+	}
+	zipped := func(b []byte) []byte {
+		var body bytes.Buffer
+		z := gzip.NewWriter(&body)
+		z.Write(record.Batch(b).RecordBytes())
+		z.Close()
+		out := append(slices.Clone(b[:record.HeaderSize]), body.Bytes()...)
+		binary.BigEndian.PutUint32(out[8:], uint32(len(out)-12))
+		out[22] |= byte(record.CodecGzip)
+		binary.BigEndian.PutUint32(out[17:], crc32.Checksum(out[21:], crc32.MakeTable(crc32.Castagnoli)))
+		return out
+	}
+	p := w.apply(func(t *metadata.Topic) { t.Configs = map[string]string{"cleanup.policy": "compact,delete"} })
+	empty := record.Build(record.NoProducer(1_000_000), []record.Record{{Key: []byte{}, Value: []byte("v")}})
+	for _, tc := range []struct {
+		b    []byte
+		want error
+	}{
+		{keyed("a", "b"), nil}, {keyed("a", ""), pipeline.ErrInvalidRecord}, {empty, nil},
+		{zipped(keyed("a", "b")), nil}, {zipped(keyed("a", "")), pipeline.ErrInvalidRecord},
+	} {
+		if a := w.wait(produce(p, tc.b, -1)); !errors.Is(a.err, tc.want) {
+			t.Errorf("%x: %v, want %v", tc.b, a.err, tc.want)
+		}
+	}
+	w.apply(func(t *metadata.Topic) { t.MirrorName = "m" })
+	b := record.Batch(keyed("a", ""))
+	b.SetBaseOffset(100)
+	if _, err := p.MirrorAppend(3, b); err != nil {
+		t.Errorf("mirrored: %v", err)
+	}
+	w.apply(func(t *metadata.Topic) { t.MirrorName, t.Configs = "", map[string]string{} })
+	if a := w.wait(produce(p, keyed(""), -1)); a.err != nil {
+		t.Errorf("not compacted: %v", a.err)
 	}
 }

@@ -96,6 +96,11 @@ func (p *Partition) admitLocked(records []byte, o ProduceOptions) (record.Batch,
 	if err != nil {
 		return nil, err
 	}
+	if s.compacted {
+		if err := haveKeys(b); err != nil {
+			return nil, err
+		}
+	}
 	if o.Acks == -1 && len(p.tracker.ISR()) < s.minInSync {
 		return nil, fmt.Errorf("%w: %d < %d", ErrNotEnoughReplicas, len(p.tracker.ISR()), s.minInSync)
 	}
@@ -108,6 +113,20 @@ func (p *Partition) admitLocked(records []byte, o ProduceOptions) (record.Batch,
 		}
 	}
 	return b, nil
+}
+
+// haveKeys refuses what compaction could never keep or remove.
+func haveKeys(b record.Batch) error {
+	err := segment.EachRecord(b, func(r record.Record) error {
+		if r.Key == nil {
+			return fmt.Errorf("record %d has no key, and the topic is compacted", r.OffsetDelta)
+		}
+		return nil
+	})
+	if err != nil { // bytes that cannot be decompressed among them
+		return fmt.Errorf("%w: %w", pipeline.ErrInvalidRecord, err)
+	}
+	return nil
 }
 
 // AppendInternal appends one batch of our own coordinators, also where clients
