@@ -27,7 +27,7 @@ type transactions struct {
 type lastBatches struct {
 	data, marker         int64 // last offsets, -1 without one
 	dataFrom, markerFrom int64 // base of the segment in which sawBefore met them
-	needData, needMarker bool  // the table says that there are some
+	needMarker           bool  // the table says that there was one
 }
 
 // transactions begins a round that compacts the log up to end.
@@ -39,7 +39,7 @@ func (l *Log) transactions(end int64) transactions {
 		t.aborts[a.ProducerID] = append(t.aborts[a.ProducerID], a)
 	}
 	for _, p := range l.mu.producers.Producers() {
-		t.last[p.ProducerID] = &lastBatches{data: -1, marker: -1, dataFrom: -1, markerFrom: -1, needData: p.LastSequence >= 0, needMarker: p.CoordinatorEpoch >= 0}
+		t.last[p.ProducerID] = &lastBatches{data: -1, marker: -1, dataFrom: -1, markerFrom: -1, needMarker: p.CoordinatorEpoch >= 0}
 	}
 	return t
 }
@@ -59,7 +59,9 @@ func (t *transactions) saw(b record.Batch) {
 // missing says that the dirty part did not show all last batches.
 func (t *transactions) missing() bool {
 	for _, p := range t.last {
-		if p.needData && p.data < 0 || p.needMarker && p.marker < 0 {
+		// Data is looked for also where the table's last sequence is gone: a marker
+		// above what is compacted may have ended the epoch, and may be cut off again.
+		if p.data < 0 || p.needMarker && p.marker < 0 {
 			return true
 		}
 	}
@@ -88,7 +90,7 @@ func (t *transactions) lastOf(b record.Batch) bool {
 // lastMarkerOf is lastOf for markers.
 func (t *transactions) lastMarkerOf(b record.Batch) bool {
 	p := t.last[b.ProducerID()]
-	return p != nil && p.marker == b.LastOffset()
+	return p != nil && p.needMarker && p.marker == b.LastOffset()
 }
 
 // aborted is the aborted transaction to which the batch belongs, or nil.
