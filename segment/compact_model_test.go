@@ -470,7 +470,7 @@ type answers struct {
 
 func answersOf(t fataler, l *Log, hw int64) answers {
 	t.Helper()
-	a := answers{start: l.StartOffset(), end: l.EndOffset(), lso: l.LastStable(hw), epochs: fmt.Sprint(l.Epochs()), }
+	a := answers{start: l.StartOffset(), end: l.EndOffset(), lso: l.LastStable(hw), epochs: fmt.Sprint(l.Epochs())}
 	for _, x := range l.OpenTxns() {
 		a.open += fmt.Sprintf("%d/%d from %d ", x.ProducerID, x.Epoch, x.First)
 	}

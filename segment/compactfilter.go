@@ -7,7 +7,7 @@ import (
 // filter takes batches apart and puts them together again, in buffers of its
 // own.
 type filter struct {
-	max      int // of what a batch may decompress to
+	inflater inflater
 	deflater deflater
 
 	keep       []bool // by record: it stays
@@ -16,9 +16,13 @@ type filter struct {
 	keyless    int  // removed
 	living     bool // a tombstone stays
 
-	plain []byte // decompressed records
 	out   []byte // chosen records
 	batch []byte
+}
+
+func (f *filter) close() {
+	f.inflater.close()
+	f.deflater.close()
 }
 
 // records returns the record bytes of a batch, decompressed, until the next call.
@@ -26,7 +30,7 @@ func (f *filter) records(b record.Batch) ([]byte, error) {
 	if b.Codec() == record.CodecNone {
 		return b.RecordBytes(), nil
 	}
-	return inflate(b.Codec(), b.RecordBytes())
+	return f.inflater.inflate(b.Codec(), b.RecordBytes())
 }
 
 // rebuild makes a batch of the records that keep says, with a delete horizon if

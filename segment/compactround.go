@@ -40,7 +40,7 @@ func newRound(ctx context.Context, l *Log, now int64, c cleanable, o CompactOpti
 	r.from = min(r.from, r.end) // nothing is dirty: the round removes what has had its time
 	r.mapped = r.from
 	r.read = batchReader{ctx: ctx, throttle: o.Throttle}
-	r.filter.max = o.MaxBatchBytes
+	r.filter.inflater.max = o.MaxBatchBytes
 	records := int64(0)
 	for _, p := range c.parts {
 		if p.end > r.from {
@@ -51,7 +51,7 @@ func newRound(ctx context.Context, l *Log, now int64, c cleanable, o CompactOpti
 	return r
 }
 
-func (r *round) close() { r.filter.deflater.close() }
+func (r *round) close() { r.filter.close() }
 
 func (r *round) run() error {
 	if len(r.parts) == 0 {
