@@ -460,17 +460,17 @@ func readCommitted(t fataler, l *Log, hw int64) []found {
 	return slices.DeleteFunc(list, func(f found) bool { return f.offset < l.StartOffset() })
 }
 
-// answers are what a log says beside its records.
-type answers struct {
+// logAnswers are what a log says beside its records.
+type logAnswers struct {
 	start, end, lso int64
 	epochs          string
 	open, producers string
 	committed       []found
 }
 
-func answersOf(t fataler, l *Log, hw int64) answers {
+func logAnswersOf(t fataler, l *Log, hw int64) logAnswers {
 	t.Helper()
-	a := answers{start: l.StartOffset(), end: l.EndOffset(), lso: l.LastStable(hw), epochs: fmt.Sprint(l.Epochs())}
+	a := logAnswers{start: l.StartOffset(), end: l.EndOffset(), lso: l.LastStable(hw), epochs: fmt.Sprint(l.Epochs())}
 	for _, x := range l.OpenTxns() {
 		a.open += fmt.Sprintf("%d/%d from %d ", x.ProducerID, x.Epoch, x.First)
 	}
@@ -485,7 +485,7 @@ func answersOf(t fataler, l *Log, hw int64) answers {
 func (r *compactRun) compact(cutOff bool) {
 	t := r.t
 	r.flush()
-	before, answered, limit := fileBatches(t, r.l), answersOf(t, r.l, r.hw), r.limit()
+	before, answered, limit := fileBatches(t, r.l), logAnswersOf(t, r.l, r.hw), r.limit()
 	from, start := r.l.cleanedUpTo(), r.l.StartOffset()
 	o := CompactOptions{Memory: slotSize * rapid.SampledFrom([]int64{1, 3, 4, 1000}).Draw(t, "slots")}
 	crashAt, percent := -1, 0
@@ -525,10 +525,10 @@ func (r *compactRun) compact(cutOff bool) {
 	r.rebuilt(answered)
 }
 
-// same compares a log's answers; only those about producers may fall behind.
-func (r *compactRun) same(what string, l *Log, want answers, forgot bool) {
+// same compares what a log answers; only those about producers may fall behind.
+func (r *compactRun) same(what string, l *Log, want logAnswers, forgot bool) {
 	r.t.Helper()
-	got := answersOf(r.t, l, r.hw)
+	got := logAnswersOf(r.t, l, r.hw)
 	if forgot {
 		got.producers = want.producers
 		if got.start == got.end {
@@ -557,7 +557,7 @@ func describe(batches []record.Batch) (list []string) {
 }
 
 // rebuilt opens a copy without its index.
-func (r *compactRun) rebuilt(want answers) {
+func (r *compactRun) rebuilt(want logAnswers) {
 	fs := r.clone(100)
 	o := r.o
 	o.FS = fs

@@ -146,6 +146,11 @@ func (r *replacement) swap() error {
 	if err := l.forget(r.old); err != nil {
 		return err
 	}
+	// So may a proof in the marks on disk: they lag behind those in memory.
+	if err := l.putMark(true, -1); err != nil {
+		l.store.failSync(err)
+		return fmt.Errorf("replace %s: %w", r.seg.path(), err)
+	}
 	invariants.Fault("segment.replaceForgotten")
 	// Removing a file that is open is quick; its blocks are freed when the last
 	// handle goes, after the lock.
