@@ -311,7 +311,7 @@ func (c *cleaner) tell(p *Partition, state *cleanState, err error) {
 		return
 	}
 	state.told = err.Error()
-	c.logger.Error("log cannot be compacted and is set aside, it is served as before", "log", p.key.String(), "dir", p.log.Dir(), "err", err)
+	c.logger.Error("log cannot be compacted and is set aside", "log", p.key.String(), "dir", p.log.Dir(), "err", err)
 }
 
 // compactable says whether the partition's log is to be compacted at all, and up

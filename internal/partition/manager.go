@@ -84,7 +84,7 @@ func NewManager(o Options) *Manager {
 	go m.background()
 	if o.Cleaner.Enabled {
 		var err error
-		if m.cleaner, err = newCleaner(o.Cleaner, o.Clock, o.Logger, m.List); err != nil {
+		if m.cleaner, err = newCleaner(o.Cleaner, o.Clock, o.Logger, m.all); err != nil {
 			o.Logger.Error("nothing is compacted", "err", err)
 		}
 	}
@@ -215,7 +215,20 @@ func at(parts []*Partition, i int32) *Partition {
 
 // List returns the replicas sorted by topic and partition.
 func (m *Manager) List() []*Partition {
+	out := m.all()
+	slices.SortFunc(out, func(a, b *Partition) int {
+		if c := strings.Compare(a.key.Topic, b.key.Topic); c != 0 {
+			return c
+		}
+		return cmp.Compare(a.key.Partition, b.key.Partition)
+	})
+	return out
+}
+
+// all is List in no order.
+func (m *Manager) all() []*Partition {
 	m.mu.RLock()
+	defer m.mu.RUnlock()
 	var out []*Partition
 	for _, parts := range m.mu.byID {
 		for _, p := range parts {
@@ -224,13 +237,6 @@ func (m *Manager) List() []*Partition {
 			}
 		}
 	}
-	m.mu.RUnlock()
-	slices.SortFunc(out, func(a, b *Partition) int {
-		if c := strings.Compare(a.key.Topic, b.key.Topic); c != 0 {
-			return c
-		}
-		return cmp.Compare(a.key.Partition, b.key.Partition)
-	})
 	return out
 }
 
@@ -267,7 +273,7 @@ func (m *Manager) background() {
 }
 
 func (m *Manager) retainAll() {
-	for _, p := range m.List() {
+	for _, p := range m.all() {
 		v := p.view.Load()
 		if p.log == nil || v.gone || v.offline != nil {
 			continue
