@@ -12,15 +12,18 @@ import (
 const ballastFile = "ballast"
 
 // maxReserve bounds the reserve that is chosen by itself: room for the metadata
-// store's log (five files of 64 MiB) and some growth of its data. maxBallast is
-// one such file.
+// store's log (five files of 16 MiB) and the growth of its data. The ballast has
+// room for one such file and what goes with it, also where the reserve is small,
+// if the disk is not tiny.
 const (
 	maxReserve = 512 << 20
+	minBallast = 24 << 20
 	maxBallast = 64 << 20
 )
 
-// ballastSize is the size of the ballast for a reserve.
-func ballastSize(r room) int64 { return min(r.reserve/4, maxBallast) }
+func ballastSize(r room) int64 {
+	return min(max(r.reserve/4, min(minBallast, r.total/20)), maxBallast)
+}
 
 // ballast is a file that holds blocks and nothing else. When somebody else
 // fills the disk to the brim, giving it up makes room at once, without asking

@@ -328,6 +328,7 @@ func TestReserve(t *testing.T) {
 		size    int    // KiB of the append
 		own     bool
 		look    bool // the watcher's timer comes first
+		later   bool // … and the start is over
 		want    error
 		state   State
 		ballast int64 // KiB
@@ -349,10 +350,15 @@ func TestReserve(t *testing.T) {
 		{free: 199, size: 1, look: true, own: true, want: ErrFull, state: Full, ballast: 0},
 		{free: 0, size: 1, look: true, want: ErrFull, state: Full, ballast: 0},
 		{free: 599, size: 1, look: true, want: ErrFull, state: Full, ballast: 0},
-		{free: 600, size: 1, look: true, want: ErrFull, state: Full, ballast: 200},
+		// Others may be starting beside us.
+		{free: 600, size: 1, look: true, want: ErrFull, state: Full, ballast: 0},
+		{free: 600, size: 1, look: true, later: true, want: ErrFull, state: Full, ballast: 200},
 		{free: 1000, size: 1, look: true, want: nil, state: Healthy, ballast: 200},
 	} {
 		disk.free(step.free * kb)
+		if step.later {
+			s.space.scarce = time.Time{}
+		}
 		if step.look {
 			s.health.look()
 		}
@@ -383,9 +389,10 @@ func TestBallastAtStart(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	o.ReserveBytes = 2 << 20
+	o.ReserveBytes = 6 << 20
+	disk.free(9 << 20)
 	s = mustOpen(t, o)
-	if fi, err := disk.Stat("data/" + ballastFile); err != nil || fi.Size() != 512<<10 {
+	if fi, err := disk.Stat("data/" + ballastFile); err != nil || fi.Size() != 1536<<10 {
 		t.Fatalf("%v %v", fi, err)
 	}
 	if err := s.Close(); err != nil {

@@ -48,7 +48,7 @@ type Options struct {
 
 	// ReserveBytes is how much of the disk records never take, so that metadata,
 	// marks, the index and deletions have room when it is full (ErrFull). A quarter
-	// of it, 64 MiB at most, is held by a ballast file besides. 0: a twentieth of the
+	// of it, 24 to 64 MiB, is held by a ballast file besides. 0: a twentieth of the
 	// disk, 512 MiB at most; negative: no reserve, appends stop when writing fails.
 	ReserveBytes int64
 

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/VictoriaMetrics/metrics"
 
@@ -40,6 +41,8 @@ type space struct {
 
 	last atomic.Pointer[room]
 
+	scarce time.Time // until then the ballast is made only out of plenty
+
 	mu struct {
 		sync.Mutex      // held while the disk is asked and the ballast is made; above health only
 		byWrite    bool // closed because a write was refused, not by what the disk says
@@ -54,6 +57,12 @@ type room struct {
 	free, total      int64
 	reserve, ballast int64
 }
+
+// startTime is how long after a start on a full disk the ballast is not made
+// again: the metadata store beside us allocates the next file of its log then,
+// and for a moment gives the blocks of the present one back. Whoever takes them
+// ends its start.
+const startTime = 10 * time.Second
 
 // unlimited is granted where the file system does not say how much room it has.
 const unlimited = int64(1) << 62
@@ -71,6 +80,12 @@ func newSpace(s *Store) *space {
 // the directory: on a full disk that needs the room that the ballast keeps.
 func (p *space) open() {
 	p.ballast.find()
+	p.scarce = p.store.o.Clock.Now().Add(startTime)
+	p.mu.Lock()
+	if r := p.askLocked(); r.known && r.free < r.reserve {
+		p.giveUpLocked(r)
+	}
+	p.mu.Unlock()
 	p.look()
 }
 
@@ -86,20 +101,27 @@ func (p *space) look() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.askLocked()
+	size := ballastSize(r)
 	switch {
 	case !r.known:
-	case r.ballast > 0 && r.free < r.reserve/4:
+	case r.free < r.reserve/4:
 		// Somebody else is filling the disk. Metadata must not find its end.
-		if size := p.ballast.release(); size > 0 {
-			p.store.o.Logger.Warn("disk is filling up: ballast given up for metadata and deletions", "dir", p.store.o.Dir, "bytes", size, "free_bytes", r.free)
-		}
-		r = p.askLocked()
-	case r.ballast != ballastSize(r) && r.free+r.ballast >= r.reserve/2+ballastSize(r):
+		r = p.giveUpLocked(r)
+	case r.ballast == size:
+	case r.free+r.ballast >= r.reserve+r.slack()+size,
 		// It comes before records do.
-		p.ballast.make(ballastSize(r))
+		r.free+r.ballast >= r.reserve/2+size && !p.store.o.Clock.Now().Before(p.scarce):
+		p.ballast.make(size)
 		r = p.askLocked()
 	}
 	p.judgeLocked(r)
+}
+
+func (p *space) giveUpLocked(r room) room {
+	if size := p.ballast.release(); size > 0 {
+		p.store.o.Logger.Warn("disk is filling up: ballast given up for metadata and deletions", "dir", p.store.o.Dir, "bytes", size, "free_bytes", r.free)
+	}
+	return p.askLocked()
 }
 
 // askLocked renews what may be appended.

@@ -64,7 +64,7 @@ var keys = []key{
 	{name: "durability", kind: choice, def: "fsync", choices: "fsync|replicated", doc: "When a write with acks=all is answered: when it is on disk, or when the in-sync replicas have it in memory. The default for topics that do not say."},
 	{name: "message.max.bytes", kind: bytesize, def: "1048588", max: 1 << 30, doc: "Default of max.message.bytes: largest record batch."},
 	{name: "min.insync.replicas", kind: integer, def: "1", min: 1, max: 32767, doc: "Default of min.insync.replicas for topics."},
-	{name: "log.dir.reserve.bytes", kind: bytesize, def: "0", min: -1, doc: "Bytes of the disk that records never take, so that metadata and deletions have room when it is full; a quarter more (64 MiB at most) is held by a ballast file. 0: a twentieth of the disk, 512 MiB at most; -1: none."},
+	{name: "log.dir.reserve.bytes", kind: bytesize, def: "0", min: -1, doc: "Bytes of the disk that records never take, so that metadata and deletions have room when it is full; a quarter more (24 to 64 MiB) is held by a ballast file. 0: a twentieth of the disk, 512 MiB at most; -1: none."},
 	{name: "log.dir.stall.ms", kind: milliseconds, def: "10000", min: -1, doc: "How long one write or fsync may take before the log directory counts as slow; -1: never."},
 	{name: "log.segment.bytes", kind: bytesize, def: "1073741824", min: 1 << 20, max: 1<<31 - 1, doc: "Default of segment.bytes for topics."},
 	{name: "log.roll.ms", kind: milliseconds, def: "604800000", min: 1, doc: "Default of segment.ms for topics."},

@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 )
@@ -24,7 +25,14 @@ const (
 	tickMillis    = 10      // one member has no peer to lose; short ticks mean a short start
 	electMillis   = 100
 	readPageLimit = 5000 // keys per range request while reading everything
+
+	// walBytes is the size of one file of etcd's log. It allocates the next one
+	// ahead, and ends the process when it cannot: on a small or full disk its own 64
+	// MB twice are too much, and our commands are small.
+	walBytes = 16 << 20
 )
+
+func init() { wal.SegmentSizeBytes = walBytes } // etcd has no option for it
 
 // embedded is the etcd inside this process.
 type embedded struct {
