@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/clock"
 	"github.com/lockstep-kafka/lockstep/internal/record"
 	"github.com/lockstep-kafka/lockstep/plugins/sdk"
+	"github.com/lockstep-kafka/lockstep/segment"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,7 +39,8 @@ type script struct {
 	answers  chan answer   // …and waits for its answer
 	handled  chan struct{} // the answer was handed over
 
-	answered time.Time // of the last answer
+	answered time.Time     // of the last answer
+	waited   time.Duration // the last request for it, since the answer before
 
 	mu       sync.Mutex
 	trace    []string
@@ -87,13 +90,20 @@ type memTarget struct {
 	end, hw  int64
 	epoch    int32
 	refuse   int // appends to refuse
+	noRoom   atomic.Bool
 	restarts bool
 }
 
 func (m *memTarget) LogEnd() (int64, int32) { return m.end, m.epoch }
 func (m *memTarget) HighWatermark() int64   { return m.hw }
 
+func (m *memTarget) Full() bool { return m.noRoom.Load() }
+
 func (m *memTarget) MirrorAppend(leaderEpoch int32, b []byte) (int64, error) {
+	if m.noRoom.Load() {
+		m.s.log("%s has no room for %s", m.name, describe(b))
+		return 0, fmt.Errorf("append: %w", segment.ErrFull)
+	}
 	if m.refuse > 0 {
 		m.refuse--
 		m.s.log("%s refuses append in epoch %d", m.name, leaderEpoch)
@@ -365,6 +375,8 @@ func TestWorker(t *testing.T) {
 //	    a pipeline that follows the answer
 //	open error=TEXT | open          what the next connection attempt gets
 //	ended p=N                       wait until the pipeline has ended
+//	room p=N | room p=N none        is there room in its log?
+//	waited                          did the last answer's request wait for fullAsk?
 //	age p=N                         is its position that of the last answer?
 //	remove p=N; epochs p=N dle=N sle=N; log p=N; close
 func (s *script) run(t *testing.T, d *datadriven.TestData) string {
@@ -418,6 +430,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 				a.err = &sdk.ResponseError{Code: 70}
 			}
 		}
+		s.waited = s.clock.Now().Sub(s.answered)
 		s.clock.Advance(time.Second) // each answer has its own time
 		s.answered = s.clock.Now()
 		s.answers <- a
@@ -431,6 +444,10 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		s.answers <- answer{}
 		<-s.handled
 		return fmt.Sprintf("p%s is up to date: %v\n", name, age <= 0)
+	case "room":
+		s.parts[name].target.noRoom.Store(d.HasArg("none"))
+	case "waited":
+		return fmt.Sprintln(s.waited >= fullAsk)
 	case "open":
 		s.mu.Lock()
 		s.adverse = nil
