@@ -154,10 +154,31 @@ func (d disk) syncDir(path string) error {
 	return errors.Join(d.sync(dir), dir.Close())
 }
 
+// truncater is a file system other than the real one that can cut in place.
+type truncater interface {
+	Truncate(path string, size int64) error
+}
+
+// cutsInPlace says whether cut leaves the file the same one.
+func (d disk) cutsInPlace() bool {
+	_, ok := d.FS.(truncater)
+	return d.real || ok
+}
+
 // cut shortens the file at path to size, durably. In place where the file
 // system can. Elsewhere the beginning is copied to a new file that takes the
 // name; handles of the old one go on reading the old bytes.
 func (d disk) cut(path string, size int64) error {
+	if t, ok := d.FS.(truncater); ok {
+		if err := t.Truncate(path, size); err != nil {
+			return err
+		}
+		f, err := d.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			return err
+		}
+		return errors.Join(syncError(f.Sync()), f.Close())
+	}
 	if d.real {
 		f, err := os.OpenFile(path, os.O_RDWR, 0)
 		if err != nil {

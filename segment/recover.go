@@ -204,6 +204,15 @@ func (r *recovery) missing(sizes []int64) error {
 func (r *recovery) firstToWalk(sizes []int64) int {
 	unknown := len(r.segments)
 	for i, s := range r.segments {
+		// The file before this one may be gone, and then this one goes too (see
+		// follows): its snapshot must not be where producers are gathered from.
+		if i == 0 && r.known && s.base > r.mark.start {
+			return 0
+		}
+		if i > 0 && r.known && s.base != r.summaries[r.segments[i-1].base].end {
+			unknown = i - 1
+			break
+		}
 		if m := r.summaries[s.base]; m == nil || m.size != sizes[i] {
 			unknown = i
 			break
@@ -216,7 +225,8 @@ func (r *recovery) firstToWalk(sizes []int64) int {
 			return unknown
 		}
 	}
-	for i := min(unknown, len(r.segments)-1); i > 0; i-- {
+	// Down to the first: its snapshot knows the producers of deleted segments.
+	for i := min(unknown, len(r.segments)-1); i >= 0; i-- {
 		if t, ok := r.l.snapshotAt(r.segments[i].base); ok {
 			r.producers = t
 			return i

@@ -254,6 +254,11 @@ func (r *replacement) exchange(i int) error {
 		}
 		invariants.Fault("segment.replaceRemoved")
 	}
+	// The .swap says what to do until the others are gone for good: behind the
+	// rename they would look like segments that do not follow each other.
+	if err := l.store.disk.syncDir(l.dir); err != nil {
+		return err
+	}
 	l.store.files.drop(r.old[0], true)
 	if err := l.store.disk.Rename(r.path(swapSuffix), seg.path()); err != nil {
 		return err
@@ -364,6 +369,9 @@ func (r *recovery) finishSwap(name string, base, end int64) error {
 		}
 	}
 	r.segments = append(kept, &segment{log: r.l, base: base, end: base, times: unknownTimes})
+	if err := d.syncDir(r.l.dir); err != nil { // see exchange
+		return err
+	}
 	if err := d.Rename(path, d.PathJoin(r.l.dir, fileName(base))); err != nil {
 		return err
 	}

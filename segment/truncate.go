@@ -201,7 +201,7 @@ func (l *Log) cutFile(s *segment) error {
 	if err := l.store.disk.cut(s.path(), s.size); err != nil {
 		return err
 	}
-	if !l.store.disk.real {
+	if !l.store.disk.cutsInPlace() {
 		l.store.files.drop(s, false) // the name has a new file now
 	}
 	// The file is durable now, but segment.synced says so only after a flush: a
@@ -239,6 +239,7 @@ func (l *Log) restart(start int64) error {
 	gone := l.mu.segments
 	l.mu.Lock()
 	l.countCutLocked(start)
+	l.mu.life = l.mu.generation // not even what the index knows at start is true of the new log
 	l.mu.segments = []*segment{next}
 	l.mu.start, l.mu.end, l.mu.size = start, start, 0
 	l.mu.epochs.Clear()

@@ -1,0 +1,163 @@
+package segment
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/lockstep-kafka/lockstep/internal/record"
+)
+
+// What TestCrash found, each as a story of its own.
+
+// A file system may make the last rename of a replacement durable before the
+// removals in front of it. The log then had a large new segment, and behind it
+// old ones that did not follow, which looked like a torn tail above the noted
+// durable end: flushed batches were cut off.
+func TestReplaceRenameBeforeRemovals(t *testing.T) {
+	fs := newCrashFS()
+	o := testOptions(fs)
+	s := mustOpen(t, o)
+	l := mustLog(t, s, Config{SegmentBytes: 700, RetentionMs: -1, RetentionBytes: -1})
+	fillSegments(t, l, 40)
+	from := fs.count()
+	if err := everySecond(t, l, 0, 3); err != nil {
+		t.Fatal(err)
+	}
+	want, _ := recordOffsets(t, l)
+	renames := 0
+	fs.eachPrefix(from, fs.count(), func(k int, d durableState) {
+		if fs.ops[k-1].kind != opRename || !strings.HasSuffix(fs.ops[k-1].name, swapSuffix) {
+			return
+		}
+		renames++
+		o.FS = d.crashWith(func(o fsOp) bool { return o.kind == opRename })
+		l := mustLog(t, mustOpen(t, o), Config{})
+		if got, _ := recordOffsets(t, l); l.EndOffset() != 40 || fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Fatalf("log ends at %d with %v, want %v", l.EndOffset(), got, want)
+		}
+	})
+	if renames != 1 {
+		t.Fatalf("%d renames of a .swap", renames)
+	}
+}
+
+// A power cut took the name of a file above the durable end and left the one
+// behind it. Recovery cut the latter, but had begun with its producer snapshot:
+// the log knew a producer whose batches were gone.
+func TestRecoverHoleForgetsProducers(t *testing.T) {
+	fs := newCrashFS()
+	o := testOptions(fs)
+	s := mustOpen(t, o)
+	l := mustLog(t, s, Config{SegmentBytes: 1, RetentionMs: -1, RetentionBytes: -1})
+	mustAppend(t, l, testBatch{base: 0, n: 2, pid: 1}.build())
+	mustFlush(t, l)
+	s.flusher.checkpoint()
+	mustAppend(t, l, testBatch{base: 2, n: 2, pid: 2}.build())
+	mustAppend(t, l, testBatch{base: 4, n: 2, pid: 3}.build())
+	s.flusher.checkpoint()
+	if err := s.index.db.Flush(); err != nil { // the index gets to the disk before the records
+		t.Fatal(err)
+	}
+	n := fs.count()
+	fs.eachPrefix(n, n, func(_ int, d durableState) {
+		o.FS = d.crashWith(func(o fsOp) bool { return o.name != fileName(2) })
+	})
+	l = mustLog(t, mustOpen(t, o), Config{})
+	if got := l.Producers(); l.EndOffset() != 2 || len(got) != 1 || got[0].ProducerID != 1 {
+		t.Fatalf("log ends at %d and knows %v", l.EndOffset(), got)
+	}
+}
+
+// After the first truncation of a log nothing that the index knew from before
+// was believed any more: each start read the whole log. What lies below every
+// truncation is as true as ever. Damage that nobody sees proves that nothing is read.
+func TestIndexBelievedBelowTruncation(t *testing.T) {
+	fs := newCrashFS()
+	o := testOptions(fs)
+	s := mustOpen(t, o)
+	c := Config{SegmentBytes: 600, RetentionMs: -1, RetentionBytes: -1}
+	l := mustLog(t, s, c)
+	appendN(t, l, 10, 1)
+	mustFlush(t, l)
+	if err := l.Truncate(20); err != nil {
+		t.Fatal(err)
+	}
+	appendN(t, l, 2, 2)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f, err := fs.OpenReadWrite(logFile(6), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("damage"), 100); err != nil {
+		t.Fatal(err)
+	}
+	l = mustLog(t, mustOpen(t, o), c)
+	if l.EndOffset() != 24 {
+		t.Fatalf("log ends at %d", l.EndOffset())
+	}
+}
+
+// What the index knows of a log before TruncateFully is not true of the log
+// that begins there, not even at the offset where it begins. A crash may forget
+// that the index was told.
+func TestRestartForgetsProducers(t *testing.T) {
+	fs := newCrashFS()
+	o := testOptions(fs)
+	s := mustOpen(t, o)
+	c := Config{SegmentBytes: 1, RetentionMs: -1, RetentionBytes: -1}
+	l := mustLog(t, s, c)
+	mustAppend(t, l, testBatch{base: 0, n: 2, pid: 1}.build())
+	mustAppend(t, l, testBatch{base: 2, n: 2, pid: 2}.build())
+	mustFlush(t, l)
+	s.flusher.checkpoint()
+	if err := s.index.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.TruncateFully(2); err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, l, testBatch{base: 2, n: 2, pid: 3}.build(), testBatch{base: 4, n: 2, pid: 4}.build())
+	mustFlush(t, l)
+	o.FS = fs.crashNow(loseAll, nil)
+	l = mustLog(t, mustOpen(t, o), c)
+	if got := fmt.Sprint(l.Producers()); !strings.HasPrefix(got, "[{3 ") || len(l.Producers()) != 2 {
+		t.Fatalf("producers %v", got)
+	}
+	if err := l.Truncate(4); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.Producers(); len(got) != 1 || got[0].ProducerID != 3 {
+		t.Fatalf("producers after a truncation: %v", got)
+	}
+}
+
+// A transaction that began in a deleted segment, and idempotent producers
+// whose batches are all deleted, are known after a crash as before it.
+func TestRecoverProducersOfDeletedSegments(t *testing.T) {
+	fs := newCrashFS()
+	o := testOptions(fs)
+	s := mustOpen(t, o)
+	c := Config{SegmentBytes: 1, RetentionMs: -1, RetentionBytes: -1}
+	l := mustLog(t, s, c)
+	mustAppend(t, l, testBatch{base: 0, n: 2, pid: 7, txn: true}.build())
+	mustAppend(t, l, testBatch{base: 2, n: 2, pid: 8}.build())
+	mustAppend(t, l, stamped(record.Marker(record.Abort, 7, 0, 1, 5), 4, 0))
+	mustFlush(t, l)
+	s.flusher.checkpoint()
+	if err := s.index.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	l.SetHighWatermark(5)
+	if err := l.SetStartOffset(4); err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprint(l.Producers(), l.Aborted(4, 5))
+	o.FS = fs.crashNow(loseAll, nil)
+	l = mustLog(t, mustOpen(t, o), c)
+	if got := fmt.Sprint(l.Producers(), l.Aborted(4, 5)); got != want {
+		t.Fatalf("%s, was %s", got, want)
+	}
+}

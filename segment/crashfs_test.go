@@ -1,0 +1,706 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// crashFS is a file system in memory that writes down every operation that
+// changes it, so that afterwards a power cut can be tried after each of them
+// (H2). Unlike vfs.MemFS it forgets removals, renames and truncations that were
+// not synced, tears blocks, cuts files in place, and lets names become durable
+// before the data behind them.
+//
+// What is durable is what POSIX promises and no more: the content of a file by
+// its fsync, names by the fsync of their directory.
+type crashFS struct {
+	mu    sync.Mutex
+	root  *node
+	last  int // newest inode number
+	ops   []fsOp
+	base  durableState
+	locks map[string]bool
+}
+
+// node is an inode as programs see it.
+type node struct {
+	ino      int
+	data     []byte
+	shared   bool             // data belongs to others too: copied before it is written
+	children map[string]*node // nil for a file
+}
+
+type fsOpKind string
+
+const (
+	opCreate   fsOpKind = "create" // also mkdir and link
+	opRemove   fsOpKind = "remove"
+	opRename   fsOpKind = "rename"
+	opWrite    fsOpKind = "write"
+	opTruncate fsOpKind = "truncate"
+	opSync     fsOpKind = "fsync"
+	opSyncDir  fsOpKind = "dirsync"
+)
+
+// fsOp is one operation. dir and ino are inode numbers.
+type fsOp struct {
+	kind    fsOpKind
+	dir     int
+	name    string
+	newName string // of a rename
+	ino     int
+	isDir   bool // create and rename: of a directory
+	at      int64
+	data    []byte
+}
+
+func (o fsOp) String() string {
+	switch o.kind {
+	case opRename:
+		return fmt.Sprintf("rename %s to %s", o.name, o.newName)
+	case opWrite:
+		return fmt.Sprintf("write %d bytes at %d of %s", len(o.data), o.at, o.name)
+	case opTruncate:
+		return fmt.Sprintf("truncate %s to %d", o.name, o.at)
+	}
+	return fmt.Sprintf("%s %s", o.kind, o.name)
+}
+
+// ofIndex says that Pebble did it, by the names that its files have.
+func (o fsOp) ofIndex() bool {
+	for _, part := range []string{"MANIFEST", "OPTIONS", "marker", ".sst", ".dbtmp"} {
+		if strings.Contains(o.name, part) {
+			return true
+		}
+	}
+	return o.name == indexDir || len(o.name) == len("000001.log") && strings.HasSuffix(o.name, ".log")
+}
+
+func newCrashFS() *crashFS {
+	root := &node{ino: 1, children: map[string]*node{}}
+	return &crashFS{root: root, last: 1, base: durableState{1: {names: map[string]int{}}}, locks: map[string]bool{}}
+}
+
+// durableState is what a power cut leaves for certain, and what it may leave.
+type durableState map[int]*inode
+
+type inode struct {
+	data    []byte         // of a file: durable; never written to, only replaced
+	names   map[string]int // of a directory: durable; nil for a file
+	pending []pendingOp
+}
+
+type pendingOp struct {
+	seq int
+	fsOp
+}
+
+func (d durableState) clone() durableState {
+	c := make(durableState, len(d))
+	for i, n := range d {
+		c[i] = &inode{data: n.data, names: maps.Clone(n.names), pending: slices.Clone(n.pending)}
+	}
+	return c
+}
+
+// apply notes one more operation that was done.
+func (d durableState) apply(seq int, o fsOp) {
+	switch o.kind {
+	case opCreate:
+		if d[o.ino] == nil {
+			d[o.ino] = &inode{}
+			if o.isDir {
+				d[o.ino].names = map[string]int{}
+			}
+		}
+		d[o.dir].pending = append(d[o.dir].pending, pendingOp{seq, o})
+	case opRemove, opRename:
+		d[o.dir].pending = append(d[o.dir].pending, pendingOp{seq, o})
+	case opWrite, opTruncate:
+		d[o.ino].pending = append(d[o.ino].pending, pendingOp{seq, o})
+	case opSync, opSyncDir:
+		n := d[o.ino]
+		if n.names != nil {
+			for _, p := range n.pending {
+				p.changeNames(n.names)
+			}
+		} else if len(n.pending) > 0 {
+			n.data = n.all()
+		}
+		n.pending = nil
+	}
+}
+
+func (o fsOp) changeNames(names map[string]int) {
+	switch o.kind {
+	case opCreate:
+		names[o.name] = o.ino
+	case opRemove:
+		if names[o.name] == o.ino {
+			delete(names, o.name)
+		}
+	case opRename:
+		if names[o.name] == o.ino {
+			delete(names, o.name)
+		}
+		names[o.newName] = o.ino
+	}
+}
+
+func (o fsOp) changeData(data []byte) []byte {
+	if o.kind == opTruncate {
+		return resize(data, o.at)
+	}
+	data = resize(data, max(int64(len(data)), o.at+int64(len(o.data))))
+	copy(data[o.at:], o.data)
+	return data
+}
+
+func resize(data []byte, size int64) []byte {
+	if size <= int64(len(data)) {
+		return data[:size]
+	}
+	return append(data, make([]byte, size-int64(len(data)))...)
+}
+
+func (n *inode) all() []byte {
+	data := slices.Clone(n.data)
+	for _, p := range n.pending {
+		data = p.changeData(data)
+	}
+	return data
+}
+
+// loss is how much of what was not synced a power cut leaves.
+type loss int
+
+const (
+	loseAll  loss = iota // nothing of it is there
+	loseHalf             // a random part
+	loseNone             // as after kill -9
+)
+
+func (l loss) String() string { return [...]string{"nothing", "a random half", "all"}[l] }
+
+// crash is the file system after a power cut.
+func (d durableState) crash(l loss, rng *rand.Rand) *crashFS {
+	// Names and data are lost in one of several ways, each on its own: among the
+	// combinations are names that are durable before their data and the reverse.
+	var cut, names, blocks int
+	if l == loseHalf {
+		names, blocks = rng.IntN(6), rng.IntN(6)
+		cut = d.newest(rng)
+	}
+	next := &crashFS{last: 1, base: durableState{}, locks: map[string]bool{}}
+	made := map[int]*node{}
+	var build func(ino int) *node
+	build = func(ino int) *node {
+		if n := made[ino]; n != nil {
+			return n
+		}
+		from := d[ino]
+		n := &node{ino: ino}
+		made[ino] = n
+		next.last = max(next.last, ino)
+		if from.names == nil {
+			n.data, n.shared = from.survives(l, blocks, rng), true
+			next.base[ino] = &inode{data: n.data}
+			return n
+		}
+		kept := from.namesLeft(l, names, cut, rng)
+		n.children = map[string]*node{}
+		next.base[ino] = &inode{names: kept}
+		for _, name := range slices.Sorted(maps.Keys(kept)) {
+			n.children[name] = build(kept[name])
+		}
+		return n
+	}
+	next.root = build(1)
+	return next
+}
+
+// crashWith is a power cut that leaves all data, and of the unsynced operations
+// on names those that keep says.
+func (d durableState) crashWith(keep func(o fsOp) bool) *crashFS {
+	d = d.clone()
+	for _, n := range d {
+		if n.names != nil {
+			n.pending = slices.DeleteFunc(n.pending, func(p pendingOp) bool { return !keep(p.fsOp) })
+		}
+	}
+	return d.crash(loseNone, nil)
+}
+
+// newest chooses a moment among the unsynced operations on names.
+func (d durableState) newest(rng *rand.Rand) int {
+	var seqs []int
+	for _, n := range d {
+		if n.names != nil {
+			for _, p := range n.pending {
+				seqs = append(seqs, p.seq)
+			}
+		}
+	}
+	if len(seqs) == 0 {
+		return 0
+	}
+	slices.Sort(seqs)
+	return seqs[rng.IntN(len(seqs))]
+}
+
+func (n *inode) namesLeft(l loss, way, cut int, rng *rand.Rand) map[string]int {
+	names := maps.Clone(n.names)
+	for _, p := range n.pending {
+		o := p.fsOp
+		keep := l == loseNone
+		if l == loseHalf {
+			switch way {
+			case 0: // none
+			case 1:
+				keep = true
+			case 2, 3: // a journal: everything up to a moment
+				keep = p.seq <= cut
+			case 4: // any of them, in any order
+				keep = rng.IntN(2) == 0
+			case 5: // a rename is two operations: the new name comes first
+				keep = rng.IntN(2) == 0
+				if o.kind == opRename && !o.isDir && rng.IntN(2) == 0 {
+					o = fsOp{kind: opCreate, name: o.newName, ino: o.ino}
+				}
+			}
+		}
+		if keep {
+			o.changeNames(names)
+		}
+	}
+	return names
+}
+
+// survives is a file's content after the power cut.
+func (n *inode) survives(l loss, way int, rng *rand.Rand) []byte {
+	switch {
+	case len(n.pending) == 0 || l == loseAll || l == loseHalf && way == 0:
+		return n.data
+	case l == loseNone || way == 1:
+		return n.all()
+	}
+	data := slices.Clone(n.data)
+	if way == 2 { // the size is there, the data is zeros
+		return resize(data, int64(len(n.all())))
+	}
+	for _, p := range n.pending {
+		if p.kind == opTruncate {
+			if rng.IntN(2) == 0 {
+				data = p.changeData(data)
+			}
+			continue
+		}
+		const block = 4096
+		for at, rest := p.at, p.data; len(rest) > 0; {
+			part := rest[:min(int64(len(rest)), block-at%block)]
+			o := fsOp{kind: opWrite, at: at, data: part}
+			at, rest = at+int64(len(part)), rest[len(part):]
+			if rng.IntN(2) == 0 {
+				continue
+			}
+			if way >= 4 && rng.IntN(2) == 0 { // torn inside of the block
+				if i := rng.IntN(len(part) + 1); rng.IntN(4) > 0 {
+					o.data = part[:i]
+				} else {
+					o.at, o.data = o.at+int64(i), part[i:]
+				}
+			}
+			if len(o.data) > 0 {
+				data = o.changeData(data)
+			}
+		}
+	}
+	return data
+}
+
+// count is the number of operations so far.
+func (f *crashFS) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.ops)
+}
+
+// eachPrefix calls fn with what may be left after the first k operations, for
+// k from from to to.
+func (f *crashFS) eachPrefix(from, to int, fn func(k int, d durableState)) {
+	f.mu.Lock()
+	ops := f.ops[:to:to]
+	f.mu.Unlock()
+	d := f.base.clone()
+	for k := 0; ; k++ {
+		if k >= from {
+			fn(k, d)
+		}
+		if k == to {
+			return
+		}
+		d.apply(k, ops[k])
+	}
+}
+
+// crashNow is a power cut after all operations so far.
+func (f *crashFS) crashNow(l loss, rng *rand.Rand) (c *crashFS) {
+	n := f.count()
+	f.eachPrefix(n, n, func(_ int, d durableState) { c = d.crash(l, rng) })
+	return c
+}
+
+func (f *crashFS) record(o fsOp) { f.ops = append(f.ops, o) }
+
+// find walks to a name: the node, if it is there, and its directory.
+func (f *crashFS) find(name string) (dir, n *node, base string, err error) {
+	dir = f.root
+	parts := strings.FieldsFunc(path.Clean(name), func(r rune) bool { return r == '/' })
+	if len(parts) == 0 || len(parts) == 1 && parts[0] == "." {
+		return nil, dir, "", nil
+	}
+	for _, p := range parts[:len(parts)-1] {
+		if dir = dir.children[p]; dir == nil || dir.children == nil {
+			return nil, nil, "", &os.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+		}
+	}
+	base = parts[len(parts)-1]
+	return dir, dir.children[base], base, nil
+}
+
+func (f *crashFS) existing(op, name string) (dir, n *node, base string, err error) {
+	dir, n, base, err = f.find(name)
+	if err == nil && n == nil {
+		err = &os.PathError{Op: op, Path: name, Err: fs.ErrNotExist}
+	}
+	return dir, n, base, err
+}
+
+func (f *crashFS) add(dir *node, name string, isDir bool) *node {
+	f.last++
+	n := &node{ino: f.last}
+	if isDir {
+		n.children = map[string]*node{}
+	}
+	dir.children[name] = n
+	f.record(fsOp{kind: opCreate, dir: dir.ino, name: name, ino: n.ino, isDir: isDir})
+	return n
+}
+
+func (f *crashFS) Create(name string, _ vfs.DiskWriteCategory) (vfs.File, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	dir, _, base, err := f.find(name)
+	if err != nil {
+		return nil, err
+	}
+	return &crashFile{fs: f, n: f.add(dir, base, false), name: base}, nil
+}
+
+func (f *crashFS) Link(oldname, newname string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, n, _, err := f.existing("link", oldname)
+	if err != nil {
+		return err
+	}
+	dir, there, base, err := f.find(newname)
+	if err != nil {
+		return err
+	}
+	if there != nil {
+		return &os.LinkError{Op: "link", Old: oldname, New: newname, Err: fs.ErrExist}
+	}
+	dir.children[base] = n
+	f.record(fsOp{kind: opCreate, dir: dir.ino, name: base, ino: n.ino})
+	return nil
+}
+
+func (f *crashFS) Open(name string, _ ...vfs.OpenOption) (vfs.File, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, n, base, err := f.existing("open", name)
+	if err != nil {
+		return nil, err
+	}
+	return &crashFile{fs: f, n: n, name: base}, nil
+}
+
+func (f *crashFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
+	file, err := f.Open(name, o...)
+	if errors.Is(err, fs.ErrNotExist) {
+		return f.Create(name, c)
+	}
+	return file, err
+}
+
+func (f *crashFS) OpenDir(name string) (vfs.File, error) { return f.Open(name) }
+
+func (f *crashFS) Remove(name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	dir, n, base, err := f.existing("remove", name)
+	if err != nil {
+		return err
+	}
+	if len(n.children) > 0 {
+		return &os.PathError{Op: "remove", Path: name, Err: errors.New("directory not empty")}
+	}
+	delete(dir.children, base)
+	f.record(fsOp{kind: opRemove, dir: dir.ino, name: base, ino: n.ino})
+	return nil
+}
+
+// RemoveAll removes file by file, as the real one does.
+func (f *crashFS) RemoveAll(name string) error {
+	f.mu.Lock()
+	_, n, _, err := f.find(name)
+	var children []string
+	if n != nil {
+		children = slices.Sorted(maps.Keys(n.children))
+	}
+	f.mu.Unlock()
+	if err != nil || n == nil {
+		return nil
+	}
+	for _, c := range children {
+		if err := f.RemoveAll(path.Join(name, c)); err != nil {
+			return err
+		}
+	}
+	return f.Remove(name)
+}
+
+func (f *crashFS) Rename(oldname, newname string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	dir, n, base, err := f.existing("rename", oldname)
+	if err != nil {
+		return err
+	}
+	to, _, newBase, err := f.find(newname)
+	if err != nil {
+		return err
+	}
+	if to != dir {
+		return errors.New("rename between directories is not modelled")
+	}
+	delete(dir.children, base)
+	dir.children[newBase] = n
+	f.record(fsOp{kind: opRename, dir: dir.ino, name: base, newName: newBase, ino: n.ino, isDir: n.children != nil})
+	return nil
+}
+
+func (f *crashFS) ReuseForWrite(oldname, newname string, _ vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := f.Rename(oldname, newname); err != nil {
+		return nil, err
+	}
+	return f.Open(newname)
+}
+
+func (f *crashFS) MkdirAll(name string, _ os.FileMode) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	dir := f.root
+	for _, p := range strings.FieldsFunc(path.Clean(name), func(r rune) bool { return r == '/' }) {
+		next := dir.children[p]
+		if next == nil {
+			next = f.add(dir, p, true)
+		}
+		dir = next
+	}
+	return nil
+}
+
+func (f *crashFS) Lock(name string) (io.Closer, error) {
+	f.mu.Lock()
+	held := f.locks[name]
+	f.locks[name] = true
+	f.mu.Unlock()
+	if held {
+		return nil, errors.New("lock held")
+	}
+	if _, err := f.Create(name, ""); err != nil {
+		return nil, err
+	}
+	return crashLock{f, name}, nil
+}
+
+type crashLock struct {
+	f    *crashFS
+	name string
+}
+
+func (l crashLock) Close() error {
+	l.f.mu.Lock()
+	defer l.f.mu.Unlock()
+	delete(l.f.locks, l.name)
+	return nil
+}
+
+func (f *crashFS) List(name string) ([]string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, n, _, err := f.existing("open", name)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Sorted(maps.Keys(n.children)), nil
+}
+
+func (f *crashFS) Stat(name string) (vfs.FileInfo, error) {
+	file, err := f.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return file.Stat()
+}
+
+// Truncate makes disk.cut cut in place, as the real file system does.
+func (f *crashFS) Truncate(name string, size int64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, n, base, err := f.existing("truncate", name)
+	if err != nil {
+		return err
+	}
+	n.own()
+	n.data = resize(n.data, size)
+	f.record(fsOp{kind: opTruncate, ino: n.ino, name: base, at: size})
+	return nil
+}
+
+func (*crashFS) PathBase(p string) string    { return path.Base(p) }
+func (*crashFS) PathJoin(e ...string) string { return path.Join(e...) }
+func (*crashFS) PathDir(p string) string     { return path.Dir(p) }
+func (*crashFS) Unwrap() vfs.FS              { return nil }
+func (*crashFS) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	return vfs.DiskUsage{AvailBytes: 1 << 40, TotalBytes: 1 << 40}, nil
+}
+
+// tree lists the files below dir with their content, for comparing.
+func (f *crashFS) tree(dir string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, n, _, err := f.find(dir)
+	if err != nil || n == nil {
+		return ""
+	}
+	var b strings.Builder
+	n.print(&b, dir)
+	return b.String()
+}
+
+func (n *node) print(b *strings.Builder, name string) {
+	if n.children == nil {
+		fmt.Fprintf(b, "%s %d bytes %x\n", name, len(n.data), crc32.ChecksumIEEE(n.data))
+		return
+	}
+	for _, c := range slices.Sorted(maps.Keys(n.children)) {
+		n.children[c].print(b, name+"/"+c)
+	}
+}
+
+// own makes the data one's own before it is written.
+func (n *node) own() {
+	if n.shared {
+		n.data, n.shared = slices.Clone(n.data), false
+	}
+}
+
+// crashFile is an open file or directory.
+type crashFile struct {
+	fs   *crashFS
+	n    *node
+	name string
+	pos  int64
+}
+
+func (f *crashFile) Close() error { return nil }
+
+func (f *crashFile) Read(p []byte) (int, error) {
+	n, err := f.ReadAt(p, f.pos)
+	f.pos += int64(n)
+	if n > 0 {
+		err = nil
+	}
+	return n, err
+}
+
+func (f *crashFile) ReadAt(p []byte, off int64) (int, error) {
+	f.fs.mu.Lock()
+	defer f.fs.mu.Unlock()
+	if off >= int64(len(f.n.data)) {
+		return 0, io.EOF
+	}
+	n := copy(p, f.n.data[off:])
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (f *crashFile) Write(p []byte) (int, error) {
+	n, err := f.WriteAt(p, f.pos)
+	f.pos += int64(n)
+	return n, err
+}
+
+func (f *crashFile) WriteAt(p []byte, off int64) (int, error) {
+	f.fs.mu.Lock()
+	defer f.fs.mu.Unlock()
+	o := fsOp{kind: opWrite, ino: f.n.ino, name: f.name, at: off, data: slices.Clone(p)}
+	f.n.own()
+	f.n.data = o.changeData(f.n.data)
+	f.fs.record(o)
+	return len(p), nil
+}
+
+func (f *crashFile) Sync() error {
+	f.fs.mu.Lock()
+	defer f.fs.mu.Unlock()
+	o := fsOp{kind: opSync, ino: f.n.ino, name: f.name}
+	if f.n.children != nil {
+		o.kind = opSyncDir
+	}
+	f.fs.record(o)
+	return nil
+}
+
+func (f *crashFile) SyncData() error              { return f.Sync() }
+func (f *crashFile) SyncTo(int64) (bool, error)   { return false, nil }
+func (f *crashFile) Preallocate(_, _ int64) error { return nil }
+func (f *crashFile) Prefetch(_, _ int64) error    { return nil }
+func (f *crashFile) Fd() uintptr                  { return vfs.InvalidFd }
+func (f *crashFile) Stat() (vfs.FileInfo, error) {
+	f.fs.mu.Lock()
+	defer f.fs.mu.Unlock()
+	return crashInfo{name: f.name, size: int64(len(f.n.data)), dir: f.n.children != nil}, nil
+}
+
+type crashInfo struct {
+	name string
+	size int64
+	dir  bool
+}
+
+func (i crashInfo) Name() string           { return i.name }
+func (i crashInfo) Size() int64            { return i.size }
+func (i crashInfo) Mode() fs.FileMode      { return 0o644 }
+func (i crashInfo) ModTime() time.Time     { return time.Time{} }
+func (i crashInfo) IsDir() bool            { return i.dir }
+func (i crashInfo) Sys() any               { return nil }
+func (i crashInfo) DeviceID() vfs.DeviceID { return vfs.DeviceID{} }
