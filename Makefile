@@ -5,13 +5,14 @@ GO       ?= go
 FUZZTIME ?= 10s
 T        ?= $(FUZZTIME)
 BENCH_MB ?= 1024
+CRASH_FOR ?= 60s
 TORTURE_FILES ?= 2000
 CYCLES   ?= 50
 SEED     ?= 0
 
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
 
-.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop kill powercut bench microbench torture race fuzz clean
+.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop kill powercut bench microbench torture crash race fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +84,9 @@ microbench: ## append, read, look-up, worker, fetch and produce alone, with allo
 
 torture: ## every bit of two small data directories and TORTURE_FILES damages of larger ones: silent must be 0
 	$(GO) test -count=1 -timeout 60m -run '^TestTorture$$' -v ./segment -torture.every 1 -torture.files $(TORTURE_FILES)
+
+crash: ## a power cut after every operation on the file system (H2; longer: CRASH_FOR=10m)
+	$(GO) test ./segment -run '^TestCrash$$' -count=1 -v -timeout 60m -crash.full -crash.points 5000 -crash.for $(CRASH_FOR)
 
 race: ## all tests under the race detector (needs a C compiler)
 	CGO_ENABLED=1 $(GO) test -race ./...
