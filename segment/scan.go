@@ -6,6 +6,7 @@ import (
 	"io"
 	"sync"
 
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
 	"github.com/lockstep-kafka/lockstep/internal/record"
 )
 
@@ -34,13 +35,14 @@ func newScanner(f io.ReaderAt, pos, limit int64) *scanner {
 
 func (s *scanner) close() {
 	if s.buf != nil {
+		invariants.Poison(*s.buf)
 		scanBuffers.Put(s.buf)
 		s.buf = nil
 	}
 }
 
 // next returns the header of the next batch (HeaderSize bytes, valid until the
-// next call), its position and size, and steps over it. io.EOF means that the
+// next call or close), its position and size, and steps over it. io.EOF means that the
 // batches end exactly at the limit; record.ErrShort that the last one is cut.
 func (s *scanner) next() (h record.Batch, pos int64, size int, err error) {
 	left := s.limit - s.pos

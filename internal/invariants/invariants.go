@@ -32,7 +32,11 @@ func Poison(b []byte) {
 	if !testing.Testing() {
 		return
 	}
-	for i := range b {
-		b[i] = 0xDB
+	if len(b) == 0 {
+		return
+	}
+	b[0] = 0xDB
+	for n := 1; n < len(b); n *= 2 { // copying is as fast as memory is
+		copy(b[n:], b[:n])
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"golang.org/x/sync/semaphore"
+
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
 )
 
 const (
@@ -108,6 +110,7 @@ func (m *memory) put(b []byte) bool {
 		return false
 	}
 	b = b[:0]
+	invariants.Poison(b[:cap(b)])
 	m.pools[i].Put(&b)
 	return true
 }

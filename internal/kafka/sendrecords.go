@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
 	"github.com/lockstep-kafka/lockstep/segment"
 )
 
@@ -52,7 +53,10 @@ func (c *conn) sendRecords(head []byte, cuts []cut) error {
 	g := gatherer{conn: c}
 	if len(cuts) > 0 && small > 0 {
 		pooled := gatherPool.Get().(*[]byte)
-		defer gatherPool.Put(pooled)
+		defer func() {
+			invariants.Poison((*pooled)[:cap(*pooled)])
+			gatherPool.Put(pooled)
+		}()
 		g.buf = (*pooled)[:0]
 	}
 	done := 0
@@ -85,14 +89,19 @@ func (c *conn) canSendfile(v *segment.View) bool {
 
 // gatherer collects small pieces and sends them with one write.
 type gatherer struct {
-	conn *conn
-	buf  []byte // cap gatherSize
+	conn  *conn
+	buf   []byte // cap gatherSize
+	check sentCheck
 }
 
 func (g *gatherer) flush() error {
 	if len(g.buf) == 0 {
 		return nil
 	}
+	if invariants.Planted("bufferReusedEarly") {
+		invariants.Poison(g.buf) // it went back to the pool before it was sent
+	}
+	g.check.sending(g.buf)
 	err := g.conn.write(g.buf)
 	g.buf = g.buf[:0]
 	return err
@@ -132,6 +141,7 @@ func (g *gatherer) view(v *segment.View) error {
 			return fmt.Errorf("read records to send: %w", err)
 		}
 		g.buf = g.buf[:len(g.buf)+n]
+		g.check.gathered(g.buf, len(g.buf)-n)
 		off += n
 	}
 	return nil
