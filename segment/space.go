@@ -91,6 +91,14 @@ func (p *space) open() {
 
 func (p *space) room() room { return *p.last.Load() }
 
+// floor is what records leave free: the reserve, and the room of a ballast that
+// was given up.
+func (r room) floor() int64 { return r.reserve + max(ballastSize(r)-r.ballast, 0) }
+
+func (r room) full() error {
+	return fmt.Errorf("%w: %d bytes are free, %d are kept in reserve", ErrFull, r.free, r.floor())
+}
+
 // slack is how much more than the reserve must be free before records are taken
 // again, so that a directory at its limit does not change its mind with each append.
 func (r room) slack() int64 { return r.reserve / 8 }
@@ -132,7 +140,7 @@ func (p *space) askLocked() room {
 		if r.reserve = p.store.o.ReserveBytes; r.reserve == 0 {
 			r.reserve = min(maxReserve, r.total/20)
 		}
-		p.records.Store(max(r.free-r.reserve, 0))
+		p.records.Store(max(r.free-r.floor(), 0))
 		p.own.Store(max(min(r.free, r.reserve)-r.reserve/2, 0))
 	} else {
 		p.records.Store(unlimited)
@@ -145,13 +153,13 @@ func (p *space) askLocked() room {
 // judgeLocked opens or closes the directory by what the disk said.
 func (p *space) judgeLocked(r room) {
 	switch closed := p.closed.Load(); {
-	case r.known && r.free < r.reserve && !closed:
-		p.closeLocked(fmt.Errorf("%w: %d bytes are free, %d are kept in reserve", ErrFull, r.free, r.reserve))
+	case r.known && r.free < r.floor() && !closed:
+		p.closeLocked(r.full())
 	case !closed:
 	case p.mu.byWrite:
 		// The disk refused a write though it had room: try again, with one append.
-		p.probe.Store(!r.known || r.free >= r.reserve+r.slack())
-	case r.free >= r.reserve+r.slack():
+		p.probe.Store(!r.known || r.free >= r.floor()+r.slack())
+	case r.free >= r.floor()+r.slack():
 		p.openLocked()
 	}
 }
@@ -192,8 +200,8 @@ func (p *space) admitSlowly(n int64, own bool) error {
 		if p.records.Add(-n) >= 0 {
 			return nil
 		}
-		if r.free < r.reserve+r.slack() {
-			p.closeLocked(fmt.Errorf("%w: %d bytes are free, %d are kept in reserve", ErrFull, r.free, r.reserve))
+		if r.free < r.floor()+r.slack() {
+			p.closeLocked(r.full())
 		}
 		if own && p.own.Add(-n) >= 0 {
 			return nil

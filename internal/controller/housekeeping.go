@@ -25,6 +25,9 @@ const (
 // file shrinks only by being rewritten.
 func housekeep(ctx context.Context, e *embedded, o Options) {
 	for {
+		if err := keepRoom(o.Dir); err != nil {
+			o.Logger.Warn("no room is kept for the metadata store", "dir", o.Dir, "error", err)
+		}
 		if pause(ctx, o.Clock, houseInterval); ctx.Err() != nil {
 			return
 		}
