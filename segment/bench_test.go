@@ -1,8 +1,15 @@
 package segment
 
 import (
+	"bytes"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
 	"testing"
+	"time"
 
 	"github.com/lockstep-kafka/lockstep/internal/record"
 )
@@ -15,29 +22,36 @@ func benchLog(b *testing.B, c Config) (*Store, *Log) {
 	return s, mustLog(b, s, c)
 }
 
-// BenchmarkAppend appends pieces as the mirror path does. No allocation per
-// batch: what is left is the index, per 64 KiB.
+// BenchmarkAppend appends pieces as the mirror path does, and beside each piece
+// writes the same bytes with a bare pwrite into a file of its own, of the same
+// size and with pages as fresh: the page-cache write limit of this very run. Metric
+// %limit is what Append reaches of it. No allocation per batch: what is left is
+// the index, per 64 KiB.
 func BenchmarkAppend(b *testing.B) {
-	for _, c := range []struct{ piece, batch int }{{1 << 20, 64 << 10}, {1 << 20, 1 << 10}, {16 << 10, 16 << 10}, {1 << 10, 1 << 10}} {
+	for _, c := range []struct{ piece, batch int }{{1 << 20, 64 << 10}, {1 << 20, 16 << 10}, {1 << 20, 1 << 10}, {256 << 10, 64 << 10}, {16 << 10, 16 << 10}, {1 << 10, 1 << 10}} {
 		b.Run(fmt.Sprintf("piece=%d/batch=%d", c.piece, c.batch), func(b *testing.B) {
-			s, l := benchLog(b, Config{SegmentBytes: 256 << 20, RetentionMs: -1, RetentionBytes: 256 << 20})
-			one := record.Build(record.BuildHeader{ProducerID: 7, LeaderEpoch: 3}, []record.Record{{Value: make([]byte, c.batch-record.HeaderSize-12)}})
-			var piece []byte
-			for len(piece) < c.piece {
-				piece = append(piece, one...)
-			}
-			n := len(piece) / len(one)
+			const fileSize = 256 << 20
+			_, l := benchLog(b, Config{SegmentBytes: fileSize, RetentionMs: -1, RetentionBytes: fileSize})
+			raw := &rawFile{dir: b.TempDir(), max: fileSize}
+			defer raw.remove(b)
+			piece, n := benchPiece(c.piece, c.batch)
+			one := len(piece) / n
 			b.SetBytes(int64(len(piece)))
 			b.ReportAllocs()
 			var end int64
+			var ours, limit time.Duration
 			for b.Loop() {
 				for i := range n {
-					record.Batch(piece[i*len(one):]).SetBaseOffset(end)
+					record.Batch(piece[i*one:]).SetBaseOffset(end)
 					end++
 				}
+				began := time.Now()
 				if _, err := l.Append(piece); err != nil {
 					b.Fatal(err)
 				}
+				between := time.Now()
+				raw.write(b, piece)
+				ours, limit = ours+between.Sub(began), limit+time.Since(between)
 				if l.Size() > 1<<30 { // keep the disk small
 					b.StopTimer()
 					if err := l.SetStartOffset(end); err != nil {
@@ -46,9 +60,53 @@ func BenchmarkAppend(b *testing.B) {
 					b.StartTimer()
 				}
 			}
-			_ = s
+			b.ReportMetric(100*limit.Seconds()/ours.Seconds(), "%limit")
+			b.ReportMetric(float64(b.N)*float64(len(piece))/1e6/ours.Seconds(), "MB/s-append")
 		})
 	}
+}
+
+// benchPiece is a piece of n batches.
+func benchPiece(piece, batch int) ([]byte, int) {
+	one := record.Build(record.BuildHeader{ProducerID: 7, LeaderEpoch: 3}, []record.Record{{Value: make([]byte, batch-record.HeaderSize-12)}})
+	n := max(piece/len(one), 1)
+	return bytes.Repeat(one, n), n
+}
+
+// rawFile is written to without anything around it, and begun anew where a
+// segment would be.
+type rawFile struct {
+	dir  string
+	f    *os.File
+	size int64
+	max  int64
+}
+
+func (r *rawFile) write(b *testing.B, p []byte) {
+	if r.f == nil || r.size+int64(len(p)) > r.max {
+		b.StopTimer()
+		r.remove(b)
+		f, err := os.Create(filepath.Join(r.dir, "raw"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		r.f, r.size = f, 0
+		b.StartTimer()
+	}
+	if _, err := r.f.WriteAt(p, r.size); err != nil {
+		b.Fatal(err)
+	}
+	r.size += int64(len(p))
+}
+
+func (r *rawFile) remove(b *testing.B) {
+	if r.f == nil {
+		return
+	}
+	if err := errors.Join(r.f.Close(), os.Remove(r.f.Name())); err != nil {
+		b.Fatal(err)
+	}
+	r.f = nil
 }
 
 func fillBench(b *testing.B, l *Log, batch int, total int64) {
@@ -78,19 +136,19 @@ func BenchmarkRead(b *testing.B) {
 			fillBench(b, l, batch, 64<<20)
 			end, offset := l.EndOffset(), int64(0)
 			b.ReportAllocs()
-			var bytes int64
+			var total int64
 			for b.Loop() {
 				v, err := l.Read(offset, 1<<20, end, true)
 				if err != nil || v.N == 0 {
 					b.Fatal(v, err)
 				}
-				bytes += int64(v.N)
+				total += int64(v.N)
 				if offset = v.End; offset >= end {
 					offset = 0
 				}
 				v.Release()
 			}
-			b.ReportMetric(float64(bytes)/1e6/b.Elapsed().Seconds(), "MB/s")
+			b.ReportMetric(float64(total)/1e6/b.Elapsed().Seconds(), "MB/s")
 		})
 	}
 }
@@ -131,25 +189,109 @@ func BenchmarkLookup(b *testing.B) {
 	}
 }
 
-// BenchmarkOpen opens a store and one log: after a clean stop, and with the
-// index gone, per 64 MiB.
+// BenchmarkIndex compares what a lookup may stand on: the index entries of 1
+// GiB, one per 64 KiB, in Pebble (warm, and with nothing of it in memory), in the
+// tail of an active segment, and in a flat file of fixed entries as Kafka has it.
+func BenchmarkIndex(b *testing.B) {
+	const n = 1 << 14
+	entries := make([]entry, n)
+	for i := range entries {
+		entries[i] = entry{offset: int64(i) * 64, pos: int64(i) << 16, time: int64(i)}
+	}
+	s, l := benchLog(b, Config{})
+	s.index.putEntries(l.id, 0, entries)
+	if err := s.index.do(func() error { return s.index.db.Flush() }); err != nil {
+		b.Fatal(err)
+	}
+	run := func(name string, find func(offset int64) int64) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for i := int64(0); b.Loop(); i += 7919 {
+				if o := i % (n * 64); find(o) != o/64<<16 {
+					b.Fatal(o, find(o))
+				}
+			}
+		})
+	}
+	run("pebble/warm", func(o int64) int64 { pos, _ := s.index.position(l.id, 0, o); return pos })
+	b.Run("pebble/cold", func(b *testing.B) {
+		for i := int64(0); b.Loop(); i += 7919 {
+			b.StopTimer()
+			x := s.index
+			if err := x.close(); err != nil {
+				b.Fatal(err)
+			}
+			x, err := openIndex(s.disk, x.dir, s.o.IndexMemory, s.o.Logger)
+			if err != nil {
+				b.Fatal(err)
+			}
+			s.index = x
+			b.StartTimer()
+			o := i % (n * 64)
+			if pos, _ := x.position(l.id, 0, o); pos != o/64<<16 {
+				b.Fatal(o, pos)
+			}
+		}
+	})
+	run("memory", func(o int64) int64 {
+		return entries[sort.Search(n, func(i int) bool { return entries[i].offset > o })-1].pos
+	})
+	flat := make([]byte, 0, 16*n)
+	for _, e := range entries {
+		flat = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(flat, uint64(e.offset)), uint64(e.pos))
+	}
+	f, err := os.Create(filepath.Join(b.TempDir(), "flat"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Write(flat); err != nil {
+		b.Fatal(err)
+	}
+	run("flat file", func(o int64) int64 {
+		var p [16]byte
+		at := func(i int) int64 {
+			if _, err := f.ReadAt(p[:], int64(16*i)); err != nil {
+				b.Fatal(err)
+			}
+			return int64(binary.BigEndian.Uint64(p[:]))
+		}
+		at(sort.Search(n, func(i int) bool { return at(i) > o }) - 1)
+		return int64(binary.BigEndian.Uint64(p[8:]))
+	})
+}
+
+// BenchmarkOpen opens a store and one log of 64 MiB: after a clean stop, after a
+// kill, and with the index gone. Metric s/GiB is what that makes of a GiB.
 func BenchmarkOpen(b *testing.B) {
-	for _, rebuild := range []bool{false, true} {
-		b.Run(fmt.Sprintf("rebuild=%v", rebuild), func(b *testing.B) {
+	for _, how := range []string{"clean", "killed", "index gone"} {
+		b.Run(how, func(b *testing.B) {
 			s, l := benchLog(b, Config{SegmentBytes: 16 << 20, RetentionMs: -1})
 			fillBench(b, l, 16<<10, 64<<20)
 			for b.Loop() {
+				b.StopTimer()
 				if err := s.Close(); err != nil {
 					b.Fatal(err)
 				}
-				if rebuild {
+				if how != "clean" { // begin a run and do not end it
+					w, err := openWatermarks(s.disk, s.o.Dir, s.o.Logger)
+					if err != nil {
+						b.Fatal(err)
+					}
+					if err := w.close(false); err != nil {
+						b.Fatal(err)
+					}
+				}
+				if how == "index gone" {
 					if err := s.disk.RemoveAll(s.disk.PathJoin(s.o.Dir, indexDir)); err != nil {
 						b.Fatal(err)
 					}
 				}
+				b.StartTimer()
 				s = mustOpen(b, s.o)
 				mustLog(b, s, Config{})
 			}
+			b.ReportMetric(b.Elapsed().Seconds()/float64(b.N)*16, "s/GiB")
 		})
 	}
 }
