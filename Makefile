@@ -6,13 +6,15 @@ FUZZTIME ?= 10s
 T        ?= $(FUZZTIME)
 BENCH_MB ?= 1024
 CRASH_FOR ?= 60s
+COMPACT_BYTES ?= 5000000000
+COMPACT_KEYS ?= 10000000
 TORTURE_FILES ?= 2000
 CYCLES   ?= 50
 SEED     ?= 0
 
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
 
-.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop kill powercut bench microbench torture crash race fuzz clean
+.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop kill powercut bench microbench compactbench torture crash race fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +83,9 @@ bench: build ## the mirror path beside the null mirror: MB/s and CPU s/GB (size:
 
 microbench: ## append, read, look-up, worker, fetch and produce alone, with allocations
 	$(GO) test -run '^$$' -bench . -benchmem ./segment ./pipeline ./internal/kafka ./internal/source
+
+compactbench: ## compact COMPACT_BYTES (5 GB) with COMPACT_KEYS (10 million) beside appends: memory, append p99 against that before
+	$(GO) test -count=1 -timeout 60m -run '^$$' -bench '^BenchmarkCompactBeside$$' -benchtime 1x ./segment -compact.bytes $(COMPACT_BYTES) -compact.keys $(COMPACT_KEYS)
 
 torture: ## every bit of two small data directories and TORTURE_FILES damages of larger ones: silent must be 0
 	$(GO) test -count=1 -timeout 60m -run '^TestTorture$$' -v ./segment -torture.every 1 -torture.files $(TORTURE_FILES)
