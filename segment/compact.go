@@ -106,6 +106,9 @@ func (l *Log) cleanableAt(now time.Time, highWatermark int64) cleanable {
 	defer l.mu.RUnlock()
 	c := cleanable{config: l.mu.config, generation: l.mu.generation}
 	c.from = max(min(cleaned, l.mu.end), l.mu.start)
+	if c.end = c.from; len(l.mu.segments) == 0 {
+		return c // a damaged log of which only the marks are known
+	}
 	c.end = l.mu.segments[0].base
 	closed := l.mu.segments[:len(l.mu.segments)-1]
 	for _, s := range closed {
@@ -150,7 +153,11 @@ func (l *Log) Cleanable(now time.Time, highWatermark int64) Cleanable {
 	if r.DirtyBytes > 0 {
 		r.Ratio = float64(r.DirtyBytes) / float64(r.DirtyBytes+r.CleanBytes)
 	}
-	r.Damaged = l.damagedWithin(c.parts)
+	if r.Damaged = l.damagedWithin(c.parts); r.Damaged == nil {
+		if d := l.damaged.Load(); d != nil {
+			r.Damaged = d
+		}
+	}
 	r.Due = c.config.Compact && r.Damaged == nil && (r.Overdue || r.Ratio > c.config.MinCleanableRatio)
 	return r
 }

@@ -8,18 +8,20 @@ import (
 )
 
 // offsetMap remembers the newest offset of each key in the part of a log that
-// is compacted for the first time. It is one allocation that never grows: open
+// is compacted for the first time. It is one allocation that never grows, to be
+// given back by free: open
 // addressing over slots of 24 bytes, a fingerprint of 128 bits and an offset.
 // 128 MiB hold five million keys.
 //
 // Two keys with one fingerprint would lose a record. With n keys the odds are
-// about n²/2^129: 4·10^-25 for 10 million keys. The fingerprint is SHA-256 over
+// about n²/2^129: 1.5·10^-25 for 10 million keys. The fingerprint is SHA-256 over
 // a random secret and the key, so that nobody can prepare two keys that meet,
 // nor keys that crowd one place of the table.
 type offsetMap struct {
 	slots  []uint64 // high, low, offset + 1; an offset of 0 is a free slot
 	n, max int
 	buf    []byte // the secret, then the key
+	free   func()
 }
 
 const (
@@ -36,7 +38,8 @@ const (
 func newOffsetMap(memory, keys int64) *offsetMap {
 	slots := min(memory/slotSize, int64(float64(keys)/mapLoad)+2)
 	slots = max(slots, 2) // a round makes progress with one key already
-	m := &offsetMap{slots: make([]uint64, 3*slots), buf: make([]byte, secretSize, 256)}
+	m := &offsetMap{buf: make([]byte, secretSize, 256)}
+	m.slots, m.free = allocSlots(3 * int(slots))
 	m.max = max(int(float64(slots)*mapLoad), 1)
 	_, _ = rand.Read(m.buf) // never fails (crypto/rand)
 	return m

@@ -51,7 +51,10 @@ func newRound(ctx context.Context, l *Log, now int64, c cleanable, o CompactOpti
 	return r
 }
 
-func (r *round) close() { r.filter.close() }
+func (r *round) close() {
+	r.filter.close()
+	r.keys.free()
+}
 
 func (r *round) run() error {
 	if len(r.parts) == 0 {

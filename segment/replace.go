@@ -60,7 +60,7 @@ var errOvertaken = errors.New("segment: log changed meanwhile")
 // by side.
 func (l *Log) replace(old []*segment, cuts uint64) (*replacement, error) {
 	first, last := old[0], old[len(old)-1]
-	r := &replacement{l: l, old: old, cuts: cuts, seg: &segment{log: l, base: first.base, end: first.base, times: unknownTimes, trimmed: true}}
+	r := &replacement{l: l, old: old, cuts: cuts, buf: make([]byte, 0, replaceBuffer+replaceBuffer/8), seg: &segment{log: l, base: first.base, end: first.base, times: unknownTimes, trimmed: true}}
 	l.mu.RLock()
 	r.end = last.end
 	l.mu.RUnlock()
@@ -105,6 +105,9 @@ func (r *replacement) write(b record.Batch) error {
 func (r *replacement) flush() error {
 	if _, err := r.file.WriteAt(r.buf, r.written); err != nil {
 		return fmt.Errorf("replace %s: %w", r.seg.path(), err)
+	}
+	if f, ok := r.file.(osFile); ok {
+		startWriteback(f.File, r.written, int64(len(r.buf)))
 	}
 	r.written += int64(len(r.buf))
 	r.buf = r.buf[:0]

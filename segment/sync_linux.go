@@ -3,6 +3,8 @@ package segment
 import (
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // allocate gives a file blocks, without writing them.
@@ -36,4 +38,13 @@ func fdatasync(f *os.File) error {
 		return &os.PathError{Op: "fdatasync", Path: f.Name(), Err: errSync}
 	}
 	return nil
+}
+
+// startWriteback has the kernel begin to write a range to the disk, and does not
+// wait: so a large file's fsync at the end finds little to do, and does not hold
+// up the fsyncs of others. It promises nothing; a later fsync does.
+func startWriteback(f *os.File, at, n int64) {
+	if raw, err := f.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.SyncFileRange(int(fd), at, n, unix.SYNC_FILE_RANGE_WRITE) })
+	}
 }
