@@ -234,7 +234,7 @@ func TestCompactBeside(t *testing.T) {
 	c := compactConfig
 	c.SegmentBytes = 4000
 	l := mustLog(t, s, c)
-	const n, keys = 1500, 17
+	const n, keys = 600, 17
 	var wg sync.WaitGroup
 	var done atomic.Bool
 	wg.Go(func() {
