@@ -26,7 +26,7 @@ var ours = rules{
 	seamPackages: strings.Fields(`segment pipeline internal/partition internal/isr internal/mirror internal/group
 		internal/controller internal/metadata internal/producer internal/epoch internal/record internal/source internal/kafka`),
 	diskFree:  []string{"segment"},
-	diskLayer: []string{"segment/files.go", "segment/sync_linux.go", "segment/sync_other.go"},
+	diskLayer: []string{"segment/files.go", "segment/sync_linux.go", "segment/sync_other.go", "segment/scrub_linux.go"},
 	stepFiles: strings.Fields(`internal/isr/ internal/epoch/ internal/record/ internal/producer/
 		internal/metadata/mirrorstate.go internal/metadata/epochbump.go internal/metadata/attachment.go internal/metadata/configdef.go
 		internal/metadata/topicconfig.go internal/metadata/mirrorconfig.go internal/metadata/brokerconfig.go internal/metadata/names.go
