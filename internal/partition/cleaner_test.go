@@ -226,6 +226,99 @@ func TestCleanerSetsAside(t *testing.T) {
 	}
 }
 
+// Without damage a log that failed is tried again, but not at every look.
+func TestCleanerTriesAgain(t *testing.T) {
+	w := newCleanerWorld(t, CleanerOptions{})
+	w.topic("orders", 1, compacted()...)
+	w.keyed("orders", 30)
+	w.disks["a"].failCompaction(errors.New("too many links"))
+	w.tick()
+	w.expect("orders-0: log cannot be compacted")
+	failures := w.m.cleaner.stats.failures.Get()
+	w.quiet()
+	w.quiet()
+	if s := w.m.cleaner.stats.totals.Load(); s.uncleanable != 1 || w.m.cleaner.stats.failures.Get() != failures {
+		t.Fatalf("%+v, %d failures more", s, w.m.cleaner.stats.failures.Get()-failures)
+	}
+	w.clock.Advance(asideFor) // it fails again, for the same cause: nothing new to tell
+	for w.m.cleaner.stats.failures.Get() == failures {
+		time.Sleep(time.Millisecond)
+	}
+	w.quiet()
+	w.disks["a"].failCompaction(nil)
+	w.clock.Advance(asideFor)
+	w.expect("orders-0: log compacted")
+	w.quiet()
+	if s := w.m.cleaner.stats.totals.Load(); s.uncleanable != 0 {
+		t.Fatalf("%+v", s)
+	}
+}
+
+// A log with more keys than the memory holds takes several rounds, and they
+// do not wait for the next look.
+func TestCleanerRounds(t *testing.T) {
+	w := newCleanerWorld(t, CleanerOptions{Memory: 1 << 10})
+	w.topic("orders", 1, compacted()...)
+	for range 3 {
+		for i := range 100 {
+			b := record.Build(record.NoProducer(w.clock.Now().UnixMilli()), []record.Record{{
+				Key: fmt.Appendf(nil, "key-%d", i), Value: fmt.Appendf(nil, "%0200d", i),
+			}})
+			if a := <-produce(w.get("orders", 0), b, -1); a.err != nil {
+				t.Fatal(a.err)
+			}
+		}
+	}
+	w.tick()
+	w.expect("orders-0: log compacted", "orders-0: log compacted", "orders-0: log compacted")
+	for w.m.cleaner.stats.totals.Load().dirtyBytes > 0 { // the last look of a row finds nothing
+		time.Sleep(time.Millisecond)
+	}
+	if newest, n := w.records("orders"); len(newest) != 100 || n >= 200 {
+		t.Fatalf("%d records of %d keys", n, len(newest))
+	}
+}
+
+// A mirrored topic is compacted by itself, and the mirror goes on at the log
+// end. (L21, L22)
+func TestCleanerOnAMirror(t *testing.T) {
+	w := newCleanerWorld(t, CleanerOptions{})
+	w.topic("orders", 1, compacted()...)
+	prev := w.image
+	e := prev.Edit()
+	topic := *prev.Topic("orders")
+	topic.MirrorName = "m"
+	e.PutTopic(&topic)
+	w.image = e.Image(prev.Revision + 1)
+	w.m.Apply(prev, w.image)
+	p := w.get("orders", 0)
+	mirror := func(offset int64) {
+		t.Helper()
+		b := record.Batch(record.Build(record.NoProducer(w.clock.Now().UnixMilli()), []record.Record{{
+			Key: fmt.Appendf(nil, "key-%d", offset%3), Value: fmt.Appendf(nil, "%0200d", offset),
+		}}))
+		b.SetBaseOffset(offset)
+		if _, err := p.MirrorAppend(0, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range int64(30) {
+		mirror(100 + 2*i) // as the source's own compaction left it
+	}
+	if err := p.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.tick()
+	w.expect("orders-0: log compacted")
+	if end(p) != 159 {
+		t.Fatalf("log end %d", end(p))
+	}
+	mirror(160)
+	if newest, n := w.records("orders"); n >= 31 || newest["key-0"] != 156 || newest["key-1"] != 160 || newest["key-2"] != 158 {
+		t.Fatalf("%d records, newest %v", n, newest)
+	}
+}
+
 // A failed fsync during a compaction takes the directory offline.
 func TestCleanerMeetsABadDisk(t *testing.T) {
 	w := newCleanerWorld(t, CleanerOptions{})

@@ -60,6 +60,7 @@ func TestDeleteRecords(t *testing.T) {
 
 	// -1 is the high watermark, not the log end: hold the disk back.
 	release := w.disk.hold()
+	defer release()
 	late := produce(p, batch(5), -1)
 	if start, err := p.DeleteRecords(HighWatermarkOffset); err != nil || start != 20 {
 		t.Fatalf("delete all: start %d, %v", start, err)

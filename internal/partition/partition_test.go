@@ -31,6 +31,7 @@ type disk struct {
 	mu   sync.Mutex
 	gate chan struct{} // nil: open
 	err  error
+	make error // of making a file that a compaction writes
 }
 
 func (d *disk) hold() (release func()) {
@@ -52,7 +53,18 @@ func (d *disk) fail(err error) {
 	d.mu.Unlock()
 }
 
+func (d *disk) failCompaction(err error) {
+	d.mu.Lock()
+	d.make = err
+	d.mu.Unlock()
+}
+
 func (d *disk) MaybeError(op errorfs.Op) error {
+	if op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".cleaned") {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.make
+	}
 	if op.Kind != errorfs.OpFileSync && op.Kind != errorfs.OpFileSyncData {
 		return nil
 	}
