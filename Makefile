@@ -14,7 +14,7 @@ SEED     ?= 0
 
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
 
-.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop kill powercut bench microbench compactbench torture crash race fuzz clean
+.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop kill powercut bench microbench compactbench torture crash planted race fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,6 +92,9 @@ torture: ## every bit of two small data directories and TORTURE_FILES damages of
 
 crash: ## a power cut after every operation on the file system (H2; longer: CRASH_FOR=10m)
 	$(GO) test ./segment -run '^TestCrash$$' -count=1 -v -timeout 60m -crash.full -crash.points 5000 -crash.for $(CRASH_FOR)
+
+planted: ## each planted bug has to be found by its harness (H10)
+	$(GO) run ./fixtures/planted
 
 race: ## all tests under the race detector (needs a C compiler)
 	CGO_ENABLED=1 $(GO) test -race ./...

@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -159,5 +160,29 @@ func TestRecoverProducersOfDeletedSegments(t *testing.T) {
 	l = mustLog(t, mustOpen(t, o), c)
 	if got := fmt.Sprint(l.Producers(), l.Aborted(4, 5)); got != want {
 		t.Fatalf("%s, was %s", got, want)
+	}
+}
+
+// An index entry that outlived its file may point into a record whose value
+// looks like a batch.
+func TestStaleIndexEntry(t *testing.T) {
+	o := testOptions(newCrashFS())
+	s := mustOpen(t, o)
+	l := mustLog(t, s, Config{SegmentBytes: 1, RetentionMs: -1, RetentionBytes: -1})
+	inner := record.Batch(testBatch{base: 1, n: 5}.build())
+	h := record.NoProducer(5)
+	h.BaseOffset = 2
+	outer := record.Build(h, []record.Record{{Value: inner}})
+	first, last := testBatch{base: 0, n: 2}.build(), testBatch{base: 3, n: 1}.build()
+	mustAppend(t, l, first, outer, last)
+	mustAppend(t, l, testBatch{base: 4, n: 1}.build()) // rolls
+	at := bytes.Index(outer, inner)
+	s.index.putEntries(l.id, 0, []entry{{offset: 2, pos: int64(len(first) + at)}})
+	v, err := l.Read(3, 1, 5, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := viewBytes(t, &v); !bytes.Equal(got, last) {
+		t.Fatalf("%d bytes, want the batch at 3", len(got))
 	}
 }

@@ -180,6 +180,9 @@ func decodeSummaryStamped(l *Log, value []byte) (*summary, error) {
 
 // missing compares the directory with what the index knows to be durable.
 func (r *recovery) missing(sizes []int64) error {
+	if invariants.Planted("indexTrustedOverDirectory") {
+		return nil
+	}
 	at := make(map[int64]int64, len(sizes))
 	for i, s := range r.segments {
 		at[s.base] = sizes[i]
@@ -213,7 +216,7 @@ func (r *recovery) firstToWalk(sizes []int64) int {
 			unknown = i - 1
 			break
 		}
-		if m := r.summaries[s.base]; m == nil || m.size != sizes[i] {
+		if m := r.summaries[s.base]; m == nil || m.size != sizes[i] && !invariants.Planted("indexTrustedOverDirectory") {
 			unknown = i
 			break
 		}
@@ -237,6 +240,9 @@ func (r *recovery) firstToWalk(sizes []int64) int {
 
 // durableAt is up to where segment i must be good.
 func (r *recovery) durableAt(i int) int64 {
+	if invariants.Planted("damageAsTornTail") {
+		return 0
+	}
 	if !r.known && i < len(r.segments)-1 {
 		return math.MaxInt64 // no marks: what was closed counts as durable
 	}
@@ -254,7 +260,7 @@ func (r *recovery) walkFrom(first int, sizes []int64) error {
 		if err != nil && !isBadBatch(err) {
 			return fmt.Errorf("recover %s: %w", s.path(), err)
 		}
-		if err != nil && (w.end < r.durableAt(i) || errors.Is(err, errHeads)) && !invariants.Planted("laterSegmentDeleted") {
+		if err != nil && (w.end < r.durableAt(i) || errors.Is(err, errHeads) || invariants.Planted("tornTailAsDamage")) && !invariants.Planted("laterSegmentDeleted") {
 			return &DamageError{File: s.path(), At: w.size, Offset: w.end, Err: err}
 		}
 		if errors.Is(err, errOffsetBack) {
@@ -354,7 +360,7 @@ func (r *recovery) apply() error {
 	if n := len(r.segments); n > 0 {
 		end = r.segments[n-1].end
 	}
-	if end < r.mark.durable {
+	if end < r.mark.durable && !invariants.Planted("damageAsTornTail") {
 		return &DamageError{File: l.dir, Offset: end, Err: fmt.Errorf("log ends at %d, offsets up to %d were durable", end, r.mark.durable)}
 	}
 	if err := r.cutFiles(); err != nil {

@@ -45,7 +45,7 @@ func (l *Log) advance(start int64) (deleted int, err error) {
 	if n > 0 {
 		// Before the files go: a hole must not look like damage. And before anything
 		// is changed: a disk so full that it takes no mark must not cost the log.
-		if err := l.putMarkLocked(true, func(m *mark) { m.start = start }); err != nil {
+		if err := l.putMarkLocked(!invariants.Planted("markNotSyncedBeforeRemove"), func(m *mark) { m.start = start }); err != nil {
 			l.markMu.Unlock()
 			return 0, fmt.Errorf("log start of %s: %w", l.id, err)
 		}

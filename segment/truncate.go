@@ -117,8 +117,12 @@ func (l *Log) cut(c cutPlan) error {
 	}
 	l.mu.end = c.end
 	l.mu.start = min(l.mu.start, c.end) // it may have lain in a batch that goes, or in a hole
-	l.mu.epochs.TruncateEnd(c.end)
-	l.mu.producers = c.producers
+	if !invariants.Planted("epochsKeptAfterTruncation") {
+		l.mu.epochs.TruncateEnd(c.end)
+	}
+	if !invariants.Planted("producerStateKeptAfterTruncation") {
+		l.mu.producers = c.producers
+	}
 	l.mu.tail = l.mu.tail[:0]
 	l.indexed = 0
 	l.mu.names++
@@ -127,12 +131,16 @@ func (l *Log) cut(c cutPlan) error {
 		l.durable.Store(c.end)
 		l.mu.proof = l.proofLocked()
 	}
-	l.hw.Store(min(l.hw.Load(), c.end))
+	if !invariants.Planted("highWatermarkKeptAfterTruncation") {
+		l.hw.Store(min(l.hw.Load(), c.end))
+	}
 	l.mu.Unlock()
 	l.forgetHints()
 
 	invariants.Fault("segment.truncatePublished")
-	if err := l.putMark(true, -1); err != nil {
+	if invariants.Planted("markNotLoweredBeforeCut") {
+		l.noteMark()
+	} else if err := l.putMark(!invariants.Planted("markNotSyncedBeforeRemove"), -1); err != nil {
 		return err
 	}
 	invariants.Fault("segment.truncateMarked")
@@ -327,7 +335,7 @@ func (l *Log) producersAt(end int64) (*producer.Table, error) {
 func (l *Log) snapshotAt(offset int64) (*producer.Table, bool) {
 	b, ok := l.cached(l.store.index.get(l.id.key(kindProducer, offset)), offset)
 	if !ok {
-		return nil, false
+		return producer.New(), invariants.Planted("missingSnapshotReadAsEmpty")
 	}
 	t, err := producer.Decode(b)
 	return t, err == nil

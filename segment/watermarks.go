@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"maps"
 	"sync"
+
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
 )
 
 // mark is what is known about one log outside of its data (reliability rule 5).
@@ -133,7 +135,7 @@ func readWatermarks(d disk, dir string, logger *slog.Logger) (*watermarks, error
 			logger.Warn("watermark slot is unreadable, the other one is used", "file", d.PathJoin(dir, name), "err", err)
 			continue
 		}
-		if best < 0 || s.seq > w.mu.seq {
+		if best < 0 || (s.seq > w.mu.seq) != invariants.Planted("watermarkSlotOlderWins") {
 			best, w.mu.seq, w.mu.marks, w.clean = i, s.seq, s.marks, s.clean
 		}
 	}
