@@ -44,6 +44,12 @@ func TestCompactKeepsEpochs(t *testing.T) {
 // that consumers get, while the marker gets its horizon; then the marker. After
 // each, also after a restart, a consumer sees what the producer wrote later.
 func TestCompactAborted(t *testing.T) {
+	for _, restart := range []string{"none", "close", "crash"} {
+		t.Run(restart, func(t *testing.T) { compactAborted(t, restart) })
+	}
+}
+
+func compactAborted(t *testing.T, restart string) {
 	o := testOptions(vfs.NewCrashableMem())
 	s := mustOpen(t, o)
 	l := mustLog(t, s, compactConfig)
@@ -72,7 +78,16 @@ func TestCompactAborted(t *testing.T) {
 		if n := len(l.Aborted(0, l.EndOffset())); n != step.entries || markers() != step.markers {
 			t.Fatalf("round %d: %d entries, %d markers, want %v", i, n, markers(), step)
 		}
-		o.FS = o.FS.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{})
+		switch restart {
+		case "none":
+			continue
+		case "crash":
+			o.FS = o.FS.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{})
+		case "close":
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
 		s = mustOpen(t, o)
 		l = mustLog(t, s, compactConfig)
 		if got := fmt.Sprint(state(readCommitted(t, l, l.EndOffset()))); got != want {
