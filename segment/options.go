@@ -85,6 +85,9 @@ type Options struct {
 	// KeepBytes below zero switches it off. Defaults 1 GiB and 7 days.
 	KeepBytes int64
 	KeepAge   time.Duration
+	// KeepRequired makes Keep fail, and with it the cut, when the copy cannot be
+	// made. Without it the cut goes on and an event tells what was not kept.
+	KeepRequired bool
 
 	wrap func(dataFile) dataFile // tests make files fail
 

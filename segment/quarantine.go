@@ -205,9 +205,6 @@ func (q *quarantine) remove(k kept) error {
 	return nil
 }
 
-// errKeepOff says that nothing is kept before a cut.
-var errKeepOff = errors.New("segment: keeping records before a cut is switched off")
-
 // Kept is what Keep copied.
 type Kept struct {
 	Path     string // empty: there was nothing to keep
@@ -218,11 +215,12 @@ type Kept struct {
 // Keep copies the batches from the one that holds offset on into a file in
 // quarantine and makes it durable: before a mirror cuts records that were
 // committed here, somebody may want to look at them (reliability rule 11). What
-// goes beyond Options.KeepBytes is not copied, older copies make room first. An
-// error means that no file was left.
+// goes beyond Options.KeepBytes is not copied, older copies make room first. A
+// copy that fails, for want of room say, is an error with Options.KeepRequired,
+// else an event.
 func (l *Log) Keep(offset int64) (Kept, error) {
 	if l.store.o.KeepBytes < 0 {
-		return Kept{}, errKeepOff
+		return Kept{}, nil
 	}
 	end := l.EndOffset()
 	offset = max(offset, l.StartOffset())
@@ -231,7 +229,12 @@ func (l *Log) Keep(offset int64) (Kept, error) {
 	}
 	k, err := l.store.quarantine.keepRange(l, offset, end)
 	if err != nil {
-		return Kept{}, fmt.Errorf("keep offsets %d to %d of %s: %w", offset, end, l.id, err)
+		err = fmt.Errorf("keep offsets %d to %d of %s: %w", offset, end, l.id, err)
+		if l.store.o.KeepRequired {
+			return Kept{}, err
+		}
+		l.store.o.Logger.Error("records cannot be kept and are cut all the same", "log", l.id.String(), "from", offset, "end", end, "err", err)
+		return Kept{}, nil
 	}
 	l.store.o.Logger.Warn("records that will be cut are kept", "log", l.id.String(), "from", k.From, "to", k.To, "end", end, "bytes", k.Bytes, "file", k.Path)
 	return k, nil

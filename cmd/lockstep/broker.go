@@ -72,6 +72,9 @@ func startBroker(ctx context.Context, cfg *config.Config, logger *slog.Logger) (
 		Clock: clock.System(), Logger: logger.With("part", "segment"),
 		FlushInterval: cfg.Duration("mirror.flush.ms"),
 		ReserveBytes:  cfg.Int("log.dir.reserve.bytes"), StallTimeout: cfg.Duration("log.dir.stall.ms"),
+		OnDamage: b.damaged, ScrubBytesPerSecond: cfg.Int("log.scrub.bytes.per.second"), ScrubInterval: cfg.Duration("log.scrub.interval.ms"),
+		QuarantineBytes: cfg.Int("log.quarantine.bytes"), QuarantineAge: cfg.Duration("log.quarantine.ms"),
+		KeepBytes: keepBytes(cfg), KeepAge: cfg.Duration("mirror.truncation.keep.ms"), KeepRequired: cfg.Bool("mirror.truncation.keep.required"),
 	}); err != nil {
 		return nil, err
 	}
@@ -154,6 +157,23 @@ func startBroker(ctx context.Context, cfg *config.Config, logger *slog.Logger) (
 	registerGauges(b)
 	logger.Info("serving", "node", b.nodeID, "cluster", b.clusterID, "endpoints", b.endpoints, "data", cfg.LogDirs())
 	return b, nil
+}
+
+// damaged takes the partition of a damaged log offline, and lets its mirror, if
+// it has one, repair it. It is only called for logs that were opened, hence when
+// there are partitions and mirrors.
+func (b *broker) damaged(id segment.LogID, d *segment.DamageError) {
+	if p := b.partitions.Damaged(id, d); p != nil {
+		b.mirrors.Damaged(p.Key().Topic, p.Key().Partition, d)
+	}
+}
+
+// keepBytes: 0 is off for an operator, and the default for the package.
+func keepBytes(cfg *config.Config) int64 {
+	if n := cfg.Int("mirror.truncation.keep.bytes"); n > 0 {
+		return n
+	}
+	return -1
 }
 
 // fail reports the first part that cannot go on.

@@ -45,6 +45,10 @@ func (t *task) mirror(moved bool, was location) outcome {
 	if err := t.attach(p, loc); err != nil {
 		return failed(err)
 	}
+	if err := p.Info().Offline; err != nil { // found damaged since it was asked for
+		t.r.detach()
+		return failed(err)
+	}
 	return outcome{attached: true}
 }
 
@@ -123,12 +127,13 @@ func (t *task) restart(p *partition.Partition, start int64) outcome {
 			return res
 		}
 	}
-	if err := p.TruncateFully(t.leaderEpoch, start); err != nil {
+	cut, err := p.TruncateFully(t.leaderEpoch, start)
+	if err != nil {
 		return failed(err)
 	}
 	t.r.m.metrics.gaps.Inc()
 	t.log().Warn("source's retention passed our log end: the log begins again at the source's start",
-		"offset", start, "log_start", info.LogStart, "log_end", info.LogEnd)
+		"offset", start, "log_start", info.LogStart, "log_end", info.LogEnd, "kept", cut.Kept)
 	return outcome{}
 }
 

@@ -16,11 +16,12 @@ import (
 // Series of this package. A value that is not known is NaN, never zero: a lag of
 // zero means that nothing is missing.
 const (
-	metricPartitions  = "lockstep_mirror_partitions"          // state
-	metricLag         = "lockstep_mirror_lag_records"         // mirror, topic, partition
-	metricLagSeconds  = "lockstep_mirror_lag_seconds"         // mirror, topic, partition
-	metricSourceEnd   = "lockstep_mirror_source_end"          // mirror, topic, partition
-	metricFetchAge    = "lockstep_mirror_fetch_age_seconds"   // mirror, topic, partition
+	metricPartitions  = "lockstep_mirror_partitions"        // state
+	metricLag         = "lockstep_mirror_lag_records"       // mirror, topic, partition
+	metricLagSeconds  = "lockstep_mirror_lag_seconds"       // mirror, topic, partition
+	metricSourceEnd   = "lockstep_mirror_source_end"        // mirror, topic, partition
+	metricFetchAge    = "lockstep_mirror_fetch_age_seconds" // mirror, topic, partition
+	metricRepaired    = "lockstep_mirror_ranges_repaired_total"
 	metricCut         = "lockstep_mirror_records_cut_total"   // –
 	metricGaps        = "lockstep_mirror_gaps_total"          // –
 	metricBumps       = "lockstep_mirror_epoch_bumps_total"   // –
@@ -41,13 +42,14 @@ var stateNumbers = [...]metadata.MirrorState{
 
 type managerMetrics struct {
 	recordsCut *metrics.Counter
+	repaired   *metrics.Counter
 	gaps       *metrics.Counter
 	bumps      *metrics.Counter
 }
 
 func (m *Manager) initMetrics() {
 	m.metrics = managerMetrics{
-		recordsCut: obs.Counter(metricCut), gaps: obs.Counter(metricGaps), bumps: obs.Counter(metricBumps),
+		recordsCut: obs.Counter(metricCut), repaired: obs.Counter(metricRepaired), gaps: obs.Counter(metricGaps), bumps: obs.Counter(metricBumps),
 	}
 	for i, state := range stateNumbers {
 		obs.Gauge(metricPartitions, func() float64 { return float64(m.stateCounts[i].Load()) }, "state", stateLabel(state))

@@ -190,9 +190,9 @@ func (t *task) cut() outcome {
 		return failed(err)
 	}
 	end, _ := p.LogEnd()
-	if cut > 0 {
-		t.r.m.metrics.recordsCut.Add(int(cut))
-		t.log().Warn("log was cut to what the source has", "offset", end, "cut", cut)
+	if cut.Offsets > 0 {
+		t.r.m.metrics.recordsCut.Add(int(cut.Offsets))
+		t.log().Warn("log was cut to what the source has", "offset", end, "cut", cut.Offsets, "kept", cut.Kept)
 		t.rewindGroups(end)
 	}
 	return outcome{logEnd: end}

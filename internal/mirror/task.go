@@ -11,6 +11,7 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/partition"
 	"github.com/lockstep-kafka/lockstep/internal/source"
 	"github.com/lockstep-kafka/lockstep/plugins/sdk"
+	"github.com/lockstep-kafka/lockstep/segment"
 )
 
 // task is one action of one partition while it waits or runs. It runs on a
@@ -107,9 +108,15 @@ func terminal(format string, args ...any) outcome {
 func fencedLocally(err error) bool { return errors.Is(err, partition.ErrFencedEpoch) }
 
 // partition is our replica of the partition, once it has seen the metadata that
-// this task was begun for: the two follow the metadata side by side.
+// this task was begun for: the two follow the metadata side by side. One whose
+// log is damaged is repaired first.
 func (t *task) partition() (*partition.Partition, error) {
-	return t.partitionAbove(t.leaderEpoch - 1)
+	p, err := t.partitionAbove(t.leaderEpoch - 1)
+	var d *segment.DamageError
+	if p != nil && errors.As(err, &d) {
+		err = t.heal(p, d)
+	}
+	return p, err
 }
 
 // partitionAbove waits until our replica's leader epoch is above least.

@@ -62,7 +62,7 @@ func newWorld(t *testing.T, tune func(*Options)) *world {
 
 func (w *world) openStorage() {
 	w.t.Helper()
-	store, err := segment.Open(segment.Options{Dir: w.dir + "/data"})
+	store, err := segment.Open(segment.Options{Dir: w.dir + "/data", OnDamage: w.damaged, Logger: slog.New(slog.NewTextHandler(testWriter{w.t}, nil))})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -70,6 +70,12 @@ func (w *world) openStorage() {
 	w.parts = partition.NewManager(partition.Options{NodeID: 1, Stores: []*segment.Store{store}, Logger: slog.New(slog.DiscardHandler)})
 	w.ctrl.Watch(w.parts.Apply)
 	w.register()
+}
+
+func (w *world) damaged(id segment.LogID, d *segment.DamageError) {
+	if p := w.parts.Damaged(id, d); p != nil {
+		w.m.Damaged(p.Key().Topic, p.Key().Partition, d)
+	}
 }
 
 func (w *world) register() {

@@ -44,16 +44,20 @@ func (p *Partition) AdvanceLogStart(leaderEpoch int32, start int64) error {
 }
 
 // Truncate cuts the log to end (exclusive) and tells how many offsets went. A
-// batch that holds end goes whole. The high watermark falls with the log.
-func (p *Partition) Truncate(leaderEpoch int32, end int64) (cut int64, err error) {
+// batch that holds end goes whole. The high watermark falls with the log. What
+// goes is kept first (reliability rule 11).
+func (p *Partition) Truncate(leaderEpoch int32, end int64) (cut Cut, err error) {
+	if cut.Kept, err = p.keep(leaderEpoch, end); err != nil {
+		return cut, err
+	}
 	p.appendMu.Lock()
 	defer p.appendMu.Unlock()
 	if err := p.mirrorCheckLocked(leaderEpoch); err != nil {
-		return 0, p.wrap(err)
+		return cut, p.wrap(err)
 	}
 	before := p.log.EndOffset()
 	if end >= before {
-		return 0, nil
+		return cut, nil
 	}
 	if end <= p.log.StartOffset() {
 		err = p.log.TruncateFully(end)
@@ -61,18 +65,23 @@ func (p *Partition) Truncate(leaderEpoch int32, end int64) (cut int64, err error
 		err = p.log.Truncate(end)
 	}
 	p.lowerLocked()
-	return before - p.log.EndOffset(), p.storage(err)
+	cut.Offsets = before - p.log.EndOffset()
+	return cut, p.storage(err)
 }
 
 // TruncateFully drops everything and lets the empty log begin at start: the
-// source's retention ran ahead of us (W40).
-func (p *Partition) TruncateFully(leaderEpoch int32, start int64) error {
+// source's retention ran ahead of us (W40). What goes is kept first.
+func (p *Partition) TruncateFully(leaderEpoch int32, start int64) (cut Cut, err error) {
+	if cut.Kept, err = p.keep(leaderEpoch, 0); err != nil {
+		return cut, err
+	}
 	p.appendMu.Lock()
 	defer p.appendMu.Unlock()
 	if err := p.mirrorCheckLocked(leaderEpoch); err != nil {
-		return p.wrap(err)
+		return cut, p.wrap(err)
 	}
-	err := p.log.TruncateFully(start)
+	cut.Offsets = p.log.EndOffset() - p.log.StartOffset()
+	err = p.log.TruncateFully(start)
 	if err == nil {
 		p.tracker.Restart(start)
 		next := *p.view.Load()
@@ -81,7 +90,7 @@ func (p *Partition) TruncateFully(leaderEpoch int32, start int64) error {
 		p.view.Store(&next)
 		p.log.SetHighWatermark(next.highWatermark)
 	}
-	return p.storage(err)
+	return cut, p.storage(err)
 }
 
 // Flush makes everything in the log durable.
