@@ -11,6 +11,8 @@
 //	index/                                 one Pebble: where batches are, summaries of
 //	                                       closed segments, producer snapshots
 //	watermarks-a, watermarks-b             two slots: per log start, durable end, high watermark
+//	logs/<topic id>-<partition>/damaged    of a damaged log: the files to look at
+//	quarantine/                            damaged files that were replaced, records that were cut
 //	ballast                                blocks to give up when others fill the disk
 //
 // # What flows through
@@ -24,10 +26,11 @@
 //
 // # Who owns what
 //
-// Appends are the caller's goroutine, and so are reads. The store has two
+// Appends are the caller's goroutine, and so are reads. The store has three
 // goroutines. The flusher syncs files for all who asked since the last round,
 // calls them back, and writes the watermarks down on a timer. The watcher looks
-// whether the disk has room and answers, and tells when Health changes. A log has
+// whether the disk has room and answers, and tells when Health changes. The
+// scrubber reads everything, slowly, to find damage, and tells of it. A log has
 // none. An idle log has no open file after the cache has closed it.
 //
 // # What may fail, and what then
@@ -45,8 +48,8 @@
 //   - a crash: every operation says in its comment what one leaves behind. Recovery
 //     looks only at what is above the durable end or unknown to the index, and
 //     cuts a torn tail;
-//   - damage below the durable end: *DamageError with file and offset; that log
-//     does not open or that read fails, its neighbours go on, nothing is deleted;
+//   - damage below the durable end: *DamageError with file and offset; the log is
+//     out of use until Repair (damage.go), its neighbours go on, nothing is deleted;
 //   - the index: never an error. Lookups walk until the next start rebuilds it.
 //
 // # What it promises of positions

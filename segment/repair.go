@@ -374,19 +374,28 @@ func (l *Log) promise(v *Survey, made []*rebuilt) error {
 	return l.store.marks.put(true, change{id: l.id, mark: m})
 }
 
-// forgetFiles makes the index forget what it knew of the files that were not as
-// it knew them.
+// forgetFiles makes the index forget, durably, what it knew of the files that
+// were not as it knew them, and of those that were once between.
 func (l *Log) forgetFiles(v *Survey) error {
-	if l.store.index.broken.Load() {
+	x := l.store.index
+	if x.broken.Load() {
 		return nil // the next start makes a new one
 	}
-	var old []*segment
-	for _, f := range v.files {
-		if f.damaged || f.read {
-			old = append(old, &segment{log: l, base: f.base})
+	x.write(func(b *pebble.Batch) {
+		for _, f := range v.files {
+			if !f.damaged && !f.read {
+				continue
+			}
+			x.dropSegment(b, l.id, f.base)
+			for _, kind := range []byte{kindOffset, kindTime, kindSummary} {
+				_ = b.DeleteRange(l.id.key(kind, f.base), l.id.key(kind, max(f.end, f.base)), nil)
+			}
 		}
+	})
+	if err := x.do(func() error { return x.db.Flush() }); err != nil {
+		return fmt.Errorf("forget damaged segments of %s: %w", l.id, err)
 	}
-	return l.forget(old)
+	return nil
 }
 
 // takeName brings the new file from .cleaned to its name, after the old one has

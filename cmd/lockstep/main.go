@@ -74,6 +74,7 @@ func newRootCommand() *cobra.Command {
 		newServerCommand(),
 		newMirrorsCommand(),
 		newDumpLogCommand(),
+		newRepairCommand(),
 		newPerfCommand(),
 		newVerifyCommand(),
 		newDemoCommand(),

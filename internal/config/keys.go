@@ -65,7 +65,6 @@ var keys = []key{
 	{name: "message.max.bytes", kind: bytesize, def: "1048588", max: 1 << 30, doc: "Default of max.message.bytes: largest record batch."},
 	{name: "min.insync.replicas", kind: integer, def: "1", min: 1, max: 32767, doc: "Default of min.insync.replicas for topics."},
 	{name: "log.dir.reserve.bytes", kind: bytesize, def: "0", min: -1, doc: "Bytes of the disk that records never take, so that metadata and deletions have room when it is full; a quarter more (24 to 64 MiB) is held by a ballast file. 0: a twentieth of the disk, 512 MiB at most; -1: none."},
-	{name: "log.dir.reserve.bytes", kind: bytesize, def: "0", min: -1, doc: "Bytes of the disk that records never take, so that metadata and deletions have room when it is full; a quarter more (64 MiB at most) is held by a ballast file. 0: a twentieth of the disk, 512 MiB at most; -1: none."},
 	{name: "log.scrub.bytes.per.second", kind: bytesize, def: "8388608", doc: "How fast each log directory is read in the background to find damage, past the page cache; 0 switches it off."},
 	{name: "log.scrub.interval.ms", kind: milliseconds, def: "604800000", min: 1, doc: "Time from the beginning of one pass over all logs to the next. A pass that takes longer is followed by the next one at once."},
 	{name: "log.quarantine.bytes", kind: bytesize, def: "10737418240", min: 1, doc: "Bytes of damaged files, replaced by repaired ones, that are kept in quarantine/ of each log directory; the oldest go first, the newest stays."},
