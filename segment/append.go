@@ -144,6 +144,7 @@ func (l *Log) include(seg *segment, batches []byte, a Appended) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	pos := seg.size
+	known := l.history.Load() == nil // else it reads these batches when it comes to them
 	for rest := batches; len(rest) > 0; {
 		var b record.Batch
 		b, rest, _ = record.Next(rest)
@@ -152,8 +153,10 @@ func (l *Log) include(seg *segment, batches []byte, a Appended) {
 			l.indexed = pos
 		}
 		seg.times.add(b)
-		l.mu.epochs.Assign(b.PartitionLeaderEpoch(), b.BaseOffset())
-		l.mu.producers.Apply(b)
+		if known {
+			l.mu.epochs.Assign(b.PartitionLeaderEpoch(), b.BaseOffset())
+			l.mu.producers.Apply(b)
+		}
 		pos += int64(len(b))
 	}
 	seg.dirty.Store(true) // a flush may have cleared it since write
@@ -167,7 +170,10 @@ func (l *Log) include(seg *segment, batches []byte, a Appended) {
 // trimTail moves the older half of the tail to Pebble.
 func (l *Log) trimTail(seg *segment) {
 	n := len(l.mu.tail) / 2
-	l.store.index.putEntries(l.id, seg.base, l.mu.tail[:n])
+	if l.history.Load() == nil { // else it makes all entries of the segment anew
+		l.store.index.putEntries(l.id, seg.base, l.mu.tail[:n])
+		l.stored = max(l.stored, l.mu.tail[n-1].pos)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	seg.trimmed = true
@@ -203,7 +209,7 @@ func (l *Log) beginLocked(seg *segment) {
 	l.mu.segments = append(l.mu.segments, seg)
 	l.mu.tail = l.mu.tail[:0]
 	l.mu.names++
-	l.indexed = 0
+	l.indexed, l.stored, l.checkpointed = 0, 0, checkpointed{}
 }
 
 // createSegment makes an empty segment file. Its name becomes durable with the
@@ -237,13 +243,19 @@ func (l *Log) createFile(seg *segment) error {
 // close tells the index what opening the log will want to know about a segment
 // that gets no more bytes: its entries, its summary, and the producer state at
 // the offset where the next segment begins.
+//
+// A log whose history is not known tells nothing: gathering it does.
 func (l *Log) close(seg *segment, tail []entry, next int64) {
+	if l.history.Load() != nil {
+		return
+	}
 	l.store.index.putEntries(l.id, seg.base, tail)
 	m := summary{size: seg.size, end: seg.end, times: seg.times, epochs: epochsIn(&l.mu.epochs, seg.base, seg.end)}
 	snapshot := l.mu.producers.Encode(nil)
 	l.store.index.write(func(b *pebble.Batch) {
 		_ = b.Set(l.id.key(kindSummary, seg.base), l.stamp(m.encode()), nil)
 		_ = b.Set(l.id.key(kindProducer, next), l.stamp(snapshot), nil)
+		l.dropCheckpoint(b, seg, next)
 	})
 	l.store.flusher.indexGrew.Store(true)
 }

@@ -102,24 +102,30 @@ func (f *flusher) run() {
 	}
 	timer := o.Clock.NewTimer(tick)
 	defer timer.Stop()
-	checkpoint := o.Clock.Now()
+	last := o.Clock.Now()
 	for {
 		select {
 		case <-f.wake:
 			f.round()
 		case <-timer.C():
+			now := o.Clock.Now()
+			due := now.Sub(last) >= o.CheckpointInterval
+			var points []checkpoint
+			if due {
+				points = f.takeCheckpoints() // before the flush, so that they are of durable bytes after it
+			}
 			if o.FlushInterval > 0 {
 				f.background()
 			}
-			if now := o.Clock.Now(); now.Sub(checkpoint) >= o.CheckpointInterval {
-				f.checkpoint()
-				checkpoint = now
+			if due {
+				f.writeMarks(points)
+				last = now
 			}
 			timer.Reset(tick)
 		case <-f.stop:
 			f.round()
 			f.background()
-			f.checkpoint()
+			f.writeMarks(nil) // the index is told when the logs are closed
 			return
 		}
 	}
@@ -206,8 +212,31 @@ func (f *flusher) background() {
 	}
 }
 
-// checkpoint writes down the marks that changed.
-func (f *flusher) checkpoint() {
+// takeCheckpoints takes checkpoints of the logs that were appended to.
+func (f *flusher) takeCheckpoints() []checkpoint {
+	f.mu.Lock()
+	logs := append(slices.Clone(f.mu.dirty), f.mu.marks...)
+	f.mu.Unlock()
+	var points []checkpoint
+	seen := make(map[*Log]struct{}, len(logs))
+	for _, l := range logs {
+		if _, twice := seen[l]; twice {
+			continue
+		}
+		seen[l] = struct{}{}
+		if n, ok := l.takeCheckpoint(); ok {
+			points = append(points, n)
+		}
+	}
+	return points
+}
+
+// checkpoint is a checkpoint of what is durable already.
+func (f *flusher) checkpoint() { f.writeMarks(f.takeCheckpoints()) }
+
+// writeMarks writes down the marks that changed, and the checkpoints of what is durable
+// by now.
+func (f *flusher) writeMarks(points []checkpoint) {
 	f.mu.Lock()
 	logs := f.mu.marks
 	f.mu.marks = nil
@@ -230,6 +259,9 @@ func (f *flusher) checkpoint() {
 	}
 	if len(logs) > 0 {
 		f.store.failSync(f.store.marks.sync())
+	}
+	for i := range points {
+		points[i].keep()
 	}
 	if f.indexGrew.Swap(false) {
 		f.store.index.flushSoon()
@@ -329,10 +361,12 @@ func (l *Log) syncOnce() (again bool, err error) {
 	if newDir {
 		l.mu.newDir = false
 	}
-	if end > l.durable.Load() {
+	if durable := l.durable.Load(); end >= durable {
 		l.durable.Store(end)
 		l.mu.proof = proof
-		l.noteMark()
+		if end > durable {
+			l.noteMark()
+		}
 	}
 	return false, nil
 }

@@ -351,6 +351,24 @@ func decodePosition(v []byte) int64 {
 	return int64(pos)
 }
 
+// dropBehind forgets what the index knows of a segment from a position on, where
+// the batch with the given offset would begin. Entries may have been kept of
+// bytes that a power cut took.
+func (x *index) dropBehind(id LogID, base, pos, offset int64) {
+	var stale [][]byte
+	x.each(id.key(kindTime, base), func(key, value []byte) {
+		if decodePosition(value) >= pos {
+			stale = append(stale, bytes.Clone(key))
+		}
+	})
+	x.write(func(b *pebble.Batch) {
+		_ = b.DeleteRange(id.key(kindOffset, base, offset), after(id.key(kindOffset, base)), nil)
+		for _, key := range stale {
+			_ = b.Delete(key, nil)
+		}
+	})
+}
+
 // dropSegment forgets the entries and the summary of one segment.
 func (x *index) dropSegment(b *pebble.Batch, id LogID, base int64) {
 	for _, kind := range []byte{kindOffset, kindTime, kindSummary} {

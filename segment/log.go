@@ -95,7 +95,14 @@ type Log struct {
 
 	hint uint32 // where appends look for a slot among the outstanding operations
 
-	indexed int64 // position of the last index entry of the active segment; guarded by wr
+	// Of the active segment, guarded by wr: the position of its last index entry,
+	// up to where its entries are in Pebble, and what the last checkpoint said.
+	indexed, stored int64
+	checkpointed    checkpointed
+
+	// history is what is still being gathered about the older part of the log; nil
+	// when all is known. Taken away under wr and mu.
+	history atomic.Pointer[history]
 
 	lastRetain retainClock // guarded by wr
 
@@ -180,13 +187,21 @@ func (l *Log) Segments() []SegmentInfo {
 }
 
 // CheckProducer says whether a client may append b; see producer.Table.Check.
+// While the history is being gathered, a batch with a producer id is answered
+// with ErrRebuilding.
 func (l *Log) CheckProducer(b record.Batch) (*producer.Dup, error) {
+	if b.HasProducerID() {
+		if err := l.Ready(); err != nil {
+			return nil, err
+		}
+	}
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.mu.producers.Check(b)
 }
 
-// EpochEnd answers OffsetForLeaderEpoch; see epoch.Cache.End.
+// EpochEnd answers OffsetForLeaderEpoch; see epoch.Cache.End. This and what
+// follows up to Producers says nothing that means anything before Ready does.
 func (l *Log) EpochEnd(e int32) (int32, int64) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -221,9 +236,13 @@ func (l *Log) Epochs() []epoch.Entry {
 // LastStable is the last stable offset: read-committed consumers see what is
 // below it. It never passes the high watermark, nor the first offset of a
 // transaction that is open or whose marker is not below the high watermark.
+// Before Ready it is the log start.
 func (l *Log) LastStable(highWatermark int64) int64 {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
+	if l.history.Load() != nil && !invariants.Planted("historyUnknownAsEmpty") {
+		return l.mu.start
+	}
 	lso := min(highWatermark, l.mu.end)
 	if first, ok := l.mu.producers.FirstUnstable(highWatermark); ok {
 		// A transaction may have begun below the log start.
@@ -329,6 +348,9 @@ func (l *Log) putMarkLocked(sync bool, alter func(*mark)) error {
 func (l *Log) proofLocked() proof {
 	for i := len(l.mu.segments) - 1; i >= 0; i-- {
 		if s := l.mu.segments[i]; s.size > 0 {
+			if s.times.heads == 0 {
+				break // not gathered yet
+			}
 			return proof{base: s.base, known: known{size: s.size, heads: s.times.heads}}
 		}
 	}

@@ -2,9 +2,13 @@ package segment
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
@@ -77,6 +81,10 @@ func lso(t *producer.Table, m *model) int64 {
 // TestModel runs random operations on a Log and on the model, with small
 // segments and a dense index, clean restarts and kills, and compares all
 // answers. Run with -rapid.checks=N for more.
+//
+// In half of the runs all history is gathered in the background, after a gate
+// that opens at some time: until then nothing that needs it may answer, and
+// then every answer is that of a log that never forgot.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { runModel(t) })
 }
@@ -92,6 +100,7 @@ type modelRun struct {
 	epoch int32
 	ts    int64
 	seq   map[int64]int32
+	gate  chan struct{} // histories are gathered once it is closed
 }
 
 func runModel(t *rapid.T) {
@@ -100,32 +109,67 @@ func runModel(t *rapid.T) {
 	r.o.IndexInterval = rapid.SampledFrom([]int64{1, 300, 1000, 64 << 10}).Draw(t, "interval")
 	r.o.tail = rapid.SampledFrom([]int{2, 4, 1024}).Draw(t, "tail")
 	r.o.MaxOpenFiles = 8
+	if rapid.Bool().Draw(t, "background") {
+		r.o.inline = -1
+	}
 	r.c = Config{SegmentBytes: rapid.SampledFrom([]int64{1, 700, 2500, 1 << 20}).Draw(t, "segment"), RetentionMs: -1, RetentionBytes: -1}
 	r.open()
-	defer func() { _ = r.s.Close() }()
+	defer r.close()
 	t.Repeat(map[string]func(*rapid.T){
-		"append":    func(t *rapid.T) { r.append() },
-		"append2":   func(t *rapid.T) { r.append() },
-		"append3":   func(t *rapid.T) { r.append() },
-		"truncate":  func(t *rapid.T) { r.truncate() },
-		"restart":   func(t *rapid.T) { r.restart() },
-		"start":     func(t *rapid.T) { r.setStart() },
-		"flush":     func(t *rapid.T) { r.flush() },
-		"watermark": func(t *rapid.T) { r.watermark() },
-		"reopen":    func(t *rapid.T) { r.reopen() },
-		"kill":      func(t *rapid.T) { r.kill() },
-		"":          func(t *rapid.T) { r.check() },
+		"append":     func(t *rapid.T) { r.append() },
+		"append2":    func(t *rapid.T) { r.append() },
+		"append3":    func(t *rapid.T) { r.append() },
+		"truncate":   func(t *rapid.T) { r.truncate() },
+		"restart":    func(t *rapid.T) { r.restart() },
+		"start":      func(t *rapid.T) { r.setStart() },
+		"flush":      func(t *rapid.T) { r.flush() },
+		"watermark":  func(t *rapid.T) { r.watermark() },
+		"reopen":     func(t *rapid.T) { r.reopen() },
+		"ready":      func(t *rapid.T) { r.ready() },
+		"checkpoint": func(t *rapid.T) { r.s.flusher.checkpoint() },
+		"kill":       func(t *rapid.T) { r.kill() },
+		"":           func(t *rapid.T) { r.check() },
 	})
 }
 
 func (r *modelRun) open() {
 	var err error
+	gate := make(chan struct{})
+	r.gate, r.o.gate = gate, func(*Log) { <-gate }
 	if r.s, err = Open(r.o); err != nil {
 		r.t.Fatal(err)
 	}
 	if r.l, err = r.s.OpenLog(topicA, 0, r.c); err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+// ready lets the history be gathered and waits for it.
+func (r *modelRun) ready() {
+	select {
+	case <-r.gate:
+	default:
+		close(r.gate)
+	}
+	if err := r.l.Wait(context.Background()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// close closes the store, in the middle of gathering if the gate is shut.
+func (r *modelRun) close() error {
+	select {
+	case <-r.gate:
+		return r.s.Close()
+	default:
+	}
+	done := make(chan error, 1)
+	go func(s *Store) { done <- s.Close() }(r.s)
+	for !r.s.gather.stop.Load() {
+		runtime.Gosched()
+	}
+	close(r.gate)
+	return <-done
 }
 
 func (r *modelRun) append() {
@@ -188,6 +232,7 @@ func (r *modelRun) truncate() {
 	if rapid.Bool().Draw(r.t, "near") {
 		end = max(0, r.m.end-rapid.Int64Range(0, 12).Draw(r.t, "back"))
 	}
+	r.ready()
 	r.m.first = r.l.Segments()[0].Base
 	if err := r.l.Truncate(end); err != nil {
 		r.t.Fatal(err)
@@ -199,6 +244,7 @@ func (r *modelRun) restart() {
 	if rapid.IntRange(0, 3).Draw(r.t, "really") != 0 {
 		return
 	}
+	r.ready()
 	start := rapid.Int64Range(0, r.m.end+50).Draw(r.t, "start")
 	if err := r.l.TruncateFully(start); err != nil {
 		r.t.Fatal(err)
@@ -232,9 +278,10 @@ func (r *modelRun) watermark() {
 }
 
 func (r *modelRun) reopen() {
-	if err := r.s.Close(); err != nil {
+	if err := r.close(); err != nil {
 		r.t.Fatal(err)
 	}
+	r.loseIndex()
 	r.open()
 	if got := r.l.HighWatermark(); got != r.m.hw {
 		r.t.Fatalf("high watermark %d after a clean restart, want %d", got, r.m.hw)
@@ -245,13 +292,23 @@ func (r *modelRun) reopen() {
 // memory is not.
 func (r *modelRun) kill() {
 	next := r.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))})
-	_ = r.s.Close()
+	_ = r.close()
 	r.fs, r.o.FS = next, next
+	r.loseIndex()
 	r.open()
 	if got := r.l.HighWatermark(); got > r.m.hw {
 		r.t.Fatalf("high watermark %d after a kill, was %d", got, r.m.hw)
 	}
 	r.l.SetHighWatermark(r.m.hw)
+}
+
+// loseIndex removes the index, sometimes.
+func (r *modelRun) loseIndex() {
+	if rapid.IntRange(0, 2).Draw(r.t, "loseIndex") == 0 {
+		if err := r.fs.RemoveAll(r.fs.PathJoin(r.o.Dir, indexDir)); err != nil {
+			r.t.Fatal(err)
+		}
+	}
 }
 
 func (r *modelRun) check() {
@@ -271,9 +328,37 @@ func (r *modelRun) check() {
 		t.Fatalf("content differs: %d bytes, want %d", len(got), len(want))
 	}
 	r.checkReads(visible)
+	if err := l.Ready(); err != nil {
+		r.checkUnready(err)
+		return
+	}
 	r.checkEpochs(visible)
 	r.checkProducers()
 	r.checkTimes(visible)
+}
+
+// checkUnready: what needs the history says so.
+func (r *modelRun) checkUnready(err error) {
+	t, l, m := r.t, r.l, &r.m
+	if !errors.Is(err, ErrRebuilding) {
+		t.Fatal(err)
+	}
+	if got := l.LastStable(m.hw); got != m.start {
+		t.Fatalf("last stable offset %d before anything is known, log start is %d", got, m.start)
+	}
+	b := testBatch{base: m.end, n: 1, epoch: r.epoch, pid: 1, seq: 9}.build()
+	if _, err := l.CheckProducer(b); !errors.Is(err, ErrRebuilding) {
+		t.Fatalf("producer check: %v", err)
+	}
+	if _, err := l.CheckProducer(testBatch{base: m.end, n: 1, epoch: r.epoch}.build()); err != nil {
+		t.Fatalf("producer check without an id: %v", err)
+	}
+	if _, _, _, _, err := l.OffsetForTime(r.ts); !errors.Is(err, ErrRebuilding) {
+		t.Fatalf("offset for time: %v", err)
+	}
+	if _, err := l.Retain(time.Unix(0, 0), m.hw); !errors.Is(err, ErrRebuilding) {
+		t.Fatalf("retention: %v", err)
+	}
 }
 
 func (r *modelRun) checkReads(visible []record.Batch) {

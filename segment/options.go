@@ -70,9 +70,10 @@ type Options struct {
 	ScrubInterval time.Duration
 
 	// OnDamage is told of damage that the scrubber found, or confirmed after a
-	// reader met it: once per log and repair. The log is out of use by then (see
-	// Repair). It runs on the scrubber's goroutine and must not block. What is
-	// found while a log is opened comes as OpenLog's error instead.
+	// reader met it, or that gathering a log's history in the background met: once
+	// per log and repair. The log is out of use by then (see Repair). It runs on a
+	// goroutine of the store and must not block. What is found while a log is
+	// opened comes as OpenLog's error instead.
 	OnDamage func(LogID, *DamageError)
 
 	// QuarantineBytes and QuarantineAge bound what is kept of damaged files that
@@ -89,9 +90,15 @@ type Options struct {
 	// made. Without it the cut goes on and an event tells what was not kept.
 	KeepRequired bool
 
+	// HistoryReaders is how many logs at once gather in the background what the
+	// index has lost. Default 4.
+	HistoryReaders int
+
 	wrap func(dataFile) dataFile // tests make files fail
 
-	tail int // index entries of an active segment kept in memory; default tailMax
+	tail   int        // index entries of an active segment kept in memory; default tailMax
+	inline int64      // bytes of history that are walked while everybody waits; default 1 MiB, negative: none
+	gate   func(*Log) // tests: called before a history is gathered, and before each segment
 }
 
 // EnsureDefaults fills what is zero.
@@ -131,6 +138,12 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.KeepAge == 0 {
 		o.KeepAge = 7 * 24 * time.Hour
+	}
+	if o.HistoryReaders <= 0 {
+		o.HistoryReaders = 4
+	}
+	if o.inline == 0 {
+		o.inline = 1 << 20
 	}
 	if o.tail == 0 {
 		o.tail = tailMax

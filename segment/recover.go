@@ -18,15 +18,20 @@ import (
 // recovery opens one log: it reads everything first, and changes files only
 // after that.
 //
-// The directory says which segments there are. The index says what is in the
-// closed ones; where it is silent, or its word is from before a truncation or
-// above the durable end, the segment is walked. The marks say where damage ends
-// and a torn tail may begin:
+// The directory says which segments there are, and where each ends: where the
+// next begins. The marks say where the log is durable, in offsets and in the
+// file, and so where damage ends and a torn tail may begin:
 //
 //	bad batch below the durable end      *DamageError, nothing is touched
 //	bad batch at or above it             the log is cut there
-//	segment shorter than the index knows, segment gone, log ends below the
-//	durable end                          *DamageError
+//	segment shorter than the index or the marks know, segment gone, log ends
+//	below the durable end                *DamageError
+//
+// Everything above the durable end is walked here. What lies below it is the
+// log's history: epochs, producers, times. The index knows it up to the last
+// checkpoint or stop; the rest is walked here if it is little, and otherwise in the
+// background (see history). Where there are no marks we may not have written the
+// log at all, and everything is walked here.
 //
 // Recovering twice gives what recovering once gives.
 type recovery struct {
@@ -37,8 +42,17 @@ type recovery struct {
 
 	summaries map[int64]*summary
 	segments  []*segment
+	sizes     []int64 // of the segments' files
+
+	// What is known of the history: all segments before the one at index at, the
+	// part of that one in walked, and the state behind it.
+	at        int
+	walked    walked
 	epochs    epoch.Cache
 	producers *producer.Table
+
+	later bool // the history is gathered in the background
+	blind bool // positions of index and marks have proved wrong: walk from first bytes
 
 	tail []entry // index entries of the last segment, if it was walked
 
@@ -51,6 +65,7 @@ type recovery struct {
 // made just now.
 func (l *Log) recover(fresh bool) error {
 	r := recovery{l: l, producers: producer.New(), clean: l.store.marks.clean}
+	l.history.Store(nil) // of a recovery before this one
 	r.mark, r.known = l.store.marks.get(l.id)
 	if !r.known {
 		// The generation of a new life must not be one of an earlier life of the same
@@ -127,27 +142,101 @@ func (r *recovery) finishReset() error {
 
 // read finds out what is in the segments, without changing any.
 func (r *recovery) read() error {
-	r.loadSummaries()
-	sizes := make([]int64, len(r.segments))
-	for i, s := range r.segments {
+	for _, s := range r.segments {
 		fi, err := r.l.store.disk.Stat(s.path())
 		if err != nil {
 			return err
 		}
-		sizes[i] = fi.Size()
+		r.sizes = append(r.sizes, fi.Size())
 	}
-	if err := r.missing(sizes); err != nil {
+	r.loadSummaries()
+	if err := r.missing(); err != nil {
 		return err
 	}
-	first := r.firstToWalk(sizes)
-	for i := range first {
-		s, m := r.segments[i], r.summaries[r.segments[i].base]
-		s.size, s.end, s.times, s.trimmed = m.size, m.end, m.times, true
-		for _, e := range m.epochs {
-			r.epochs.Assign(e.Epoch, e.Start)
+	all := r.segments
+	err := r.walk()
+	if errors.Is(err, errPlace) {
+		r.l.store.o.Logger.Warn("positions of the index or the marks do not fit the file, it is read from its beginning", "log", r.l.id.String(), "err", err)
+		r.segments, r.blind, r.later = all, true, false
+		clear(r.summaries)
+		err = r.walk()
+	}
+	return err
+}
+
+// walk reads what has to be read before the log can be used.
+func (r *recovery) walk() error {
+	r.begin()
+	if len(r.segments) == 0 {
+		return nil
+	}
+	for i := range r.at {
+		r.adopt(i)
+	}
+	first, from := r.at, r.walked
+	if k, w := r.durablePlace(); r.known && !r.blind && r.tooFar(k, w.size) {
+		r.later = true
+		if w.size > r.sizes[k] {
+			return &DamageError{File: r.segments[k].path(), At: r.sizes[k], Offset: r.segments[k].base,
+				Err: fmt.Errorf("file has %d bytes, %d were durable", r.sizes[k], w.size)}
+		}
+		for i := r.at; i < k; i++ {
+			s := r.segments[i]
+			s.size, s.end, s.trimmed = r.sizes[i], r.segments[i+1].base, true
+		}
+		first, from = k, w
+	}
+	if r.later && first > 0 {
+		if err := r.follows(0); err != nil || r.cut {
+			return err
 		}
 	}
-	return r.walkFrom(first, sizes)
+	return r.walkFrom(first, from)
+}
+
+// adopt takes over what the index knows of a closed segment.
+func (r *recovery) adopt(i int) {
+	s, m := r.segments[i], r.summaries[r.segments[i].base]
+	s.size, s.end, s.times, s.trimmed = m.size, m.end, m.times, true
+	for _, e := range m.epochs {
+		r.epochs.Assign(e.Epoch, e.Start)
+	}
+}
+
+// durablePlace is the segment in which the durable end lies, and a walk over it
+// that has come there, as far as the marks know.
+func (r *recovery) durablePlace() (i int, w walked) {
+	m := &r.mark
+	i = findSegment(r.segments, m.durable)
+	if j, p := findSegment(r.segments, m.proof.base), m.proof; p.size > 0 && len(r.segments) > 0 && r.segments[j].base == p.base {
+		w = newWalked(p.base)
+		w.size, w.end, w.indexed, w.times.heads = p.size, m.durable, p.size, p.heads
+		return j, w
+	}
+	if len(r.segments) > 0 {
+		w = newWalked(r.segments[i].base)
+	}
+	return i, w
+}
+
+// tooFar says that what is known of the history ends too far before the durable
+// place to be made up for while everybody waits.
+func (r *recovery) tooFar(k int, pos int64) bool {
+	if k < r.at || k == r.at && pos <= r.walked.size {
+		return false // the index knows more than the marks: a segment without batches
+	}
+	missing := pos - r.walked.size
+	for i := r.at; i < k; i++ {
+		missing += r.sizes[i]
+	}
+	above := -pos
+	for i := k; i < len(r.segments); i++ {
+		above += r.sizes[i]
+	}
+	if r.l.store.o.inline < 0 {
+		return missing > 0
+	}
+	return missing > max(r.l.store.o.inline, above)
 }
 
 // loadSummaries reads what the index knows about this log's segments and may be
@@ -179,13 +268,13 @@ func decodeSummaryStamped(l *Log, value []byte) (*summary, error) {
 }
 
 // missing compares the directory with what the index knows to be durable.
-func (r *recovery) missing(sizes []int64) error {
+func (r *recovery) missing() error {
 	if invariants.Planted("indexTrustedOverDirectory") {
 		return nil
 	}
-	at := make(map[int64]int64, len(sizes))
+	at := make(map[int64]int64, len(r.sizes))
 	for i, s := range r.segments {
-		at[s.base] = sizes[i]
+		at[s.base] = r.sizes[i]
 	}
 	for base, m := range r.summaries {
 		size, there := at[base]
@@ -201,41 +290,50 @@ func (r *recovery) missing(sizes []int64) error {
 	return nil
 }
 
-// firstToWalk is the first segment that has to be walked: because the index
-// does not know it, or because producer state has to be gathered from there.
-// It loads the producer state that the walk begins with.
-func (r *recovery) firstToWalk(sizes []int64) int {
-	unknown := len(r.segments)
-	for i, s := range r.segments {
+// begin finds how far the history is known: up to where the first segment that
+// the index does not know wholly was at its last checkpoint, or else up to a
+// segment for whose beginning there is a producer snapshot.
+func (r *recovery) begin() {
+	r.at, r.walked, r.epochs, r.producers = 0, walked{}, epoch.Cache{}, producer.New()
+	n := len(r.segments)
+	if n == 0 {
+		return
+	}
+	r.walked = newWalked(r.segments[0].base)
+	if r.known && r.segments[0].base > r.mark.start {
 		// The file before this one may be gone, and then this one goes too (see
 		// follows): its snapshot must not be where producers are gathered from.
-		if i == 0 && r.known && s.base > r.mark.start {
-			return 0
-		}
-		if i > 0 && r.known && s.base != r.summaries[r.segments[i-1].base].end {
-			unknown = i - 1
-			break
-		}
-		if m := r.summaries[s.base]; m == nil || m.size != sizes[i] && !invariants.Planted("indexTrustedOverDirectory") {
-			unknown = i
-			break
-		}
+		return
 	}
-	if unknown == len(r.segments) && r.clean && unknown > 0 {
-		last := r.segments[unknown-1]
-		if t, ok := r.l.snapshotAt(max(r.summaries[last.base].end, r.mark.durable)); ok {
-			r.producers = t
-			return unknown
+	unknown := 0
+	for unknown < n-1 {
+		m := r.summaries[r.segments[unknown].base]
+		if m == nil || m.size != r.sizes[unknown] && !invariants.Planted("indexTrustedOverDirectory") || r.known && m.end != r.segments[unknown+1].base {
+			break
+		}
+		unknown++
+	}
+	s := r.segments[unknown]
+	if m := r.summaries[s.base]; m != nil {
+		if t, ok := r.l.snapshotAt(m.end); ok {
+			r.at, r.producers = unknown, t
+			r.walked = newWalked(s.base)
+			r.walked.size, r.walked.end, r.walked.times, r.walked.indexed = m.size, m.end, m.times, m.size
+			r.walked.epochs = *epoch.New(m.epochs)
+			if n := len(m.epochs); n > 0 {
+				r.walked.epoch = m.epochs[n-1].Epoch
+			}
+			return
 		}
 	}
 	// Down to the first: its snapshot knows the producers of deleted segments.
-	for i := min(unknown, len(r.segments)-1); i >= 0; i-- {
+	for i := unknown; i >= 0; i-- {
 		if t, ok := r.l.snapshotAt(r.segments[i].base); ok {
-			r.producers = t
-			return i
+			r.at, r.producers = i, t
+			break
 		}
 	}
-	return 0
+	r.walked = newWalked(r.segments[r.at].base)
 }
 
 // durableAt is up to where segment i must be good.
@@ -249,15 +347,22 @@ func (r *recovery) durableAt(i int) int64 {
 	return r.mark.durable
 }
 
-// walkFrom walks the segments from index first on.
-func (r *recovery) walkFrom(first int, sizes []int64) error {
+// errPlace says that a walk could not go on where it was told to.
+var errPlace = errors.New("segment: no batch where one should begin")
+
+// walkFrom goes on with a walk over segment first, and walks those behind it.
+func (r *recovery) walkFrom(first int, from walked) error {
 	for i := first; i < len(r.segments); i++ {
-		s := r.segments[i]
-		if err := r.follows(i); err != nil || r.cut {
-			return err
+		s, w := r.segments[i], from
+		if i > first || from.size == 0 {
+			w = newWalked(s.base)
+			if err := r.follows(i); err != nil || r.cut {
+				return err
+			}
 		}
-		w, err := r.walkSegment(s, sizes[i])
-		if err != nil && !isBadBatch(err) {
+		begun := w.size
+		err := r.walkSegment(s, &w, r.sizes[i])
+		if err != nil && (!isBadBatch(err) || errors.Is(err, errPlace)) {
 			return fmt.Errorf("recover %s: %w", s.path(), err)
 		}
 		if err != nil && (w.end < r.durableAt(i) || errors.Is(err, errHeads) || invariants.Planted("tornTailAsDamage")) && !invariants.Planted("laterSegmentDeleted") {
@@ -277,12 +382,15 @@ func (r *recovery) walkFrom(first int, sizes []int64) error {
 				"file", s.path(), "durable", r.mark.durable, "end", w.end)
 		}
 		s.size, s.end, s.times = w.size, w.end, w.times
-		for _, e := range w.epochs.Entries() {
-			r.epochs.Assign(e.Epoch, e.Start)
+		if !r.later {
+			for _, e := range w.epochs.Entries() {
+				r.epochs.Assign(e.Epoch, e.Start)
+			}
+			r.index(s, w, begun, i == len(r.segments)-1 || err != nil)
 		}
-		r.index(s, w, i == len(r.segments)-1 || err != nil)
+		s.trimmed = s.trimmed || r.later
 		if err != nil {
-			r.l.store.o.Logger.Warn("torn tail is cut", "log", r.l.id.String(), "file", s.path(), "position", w.size, "offset", w.end, "bytes", sizes[i]-w.size, "err", err)
+			r.l.store.o.Logger.Warn("torn tail is cut", "log", r.l.id.String(), "file", s.path(), "position", w.size, "offset", w.end, "bytes", r.sizes[i]-w.size, "err", err)
 			r.cut, r.behind = true, r.segments[i+1:]
 			r.segments = r.segments[:i+1]
 			return nil
@@ -319,26 +427,57 @@ func (r *recovery) follows(i int) error {
 	return nil
 }
 
-func (r *recovery) walkSegment(s *segment, size int64) (walked, error) {
+// walkSegment goes on with the walk w over s.
+func (r *recovery) walkSegment(s *segment, w *walked, size int64) error {
+	if w.size == size {
+		return nil
+	}
 	f, err := r.l.store.disk.open(s.path(), false)
 	if err != nil {
-		return walked{}, err
+		return err
 	}
 	defer f.Close()
-	// Producer entries are gathered batch by batch in log order (L15). Batches that
-	// turn out to be behind the cut are never given to Apply, since the walk stops
-	// at the first bad one.
-	o := walkOptions{interval: r.l.store.o.IndexInterval, verifyFrom: r.mark.durable, each: func(b record.Batch) { r.producers.Apply(b) }}
+	o := walkOptions{interval: r.l.store.o.IndexInterval, verifyFrom: r.mark.durable}
+	if !r.later {
+		// Producer entries are gathered batch by batch in log order (L15). Batches
+		// that turn out to be behind the cut are never given to Apply, since the walk
+		// stops at the first bad one.
+		o.each = func(b record.Batch) { r.producers.Apply(b) }
+	}
 	// The file may have grown since: a summary is of an earlier stop, and a newer one
 	// was lost with the index' memory.
-	o.known = r.knownOf(s)
-	return walk(f, s.base, size, o)
+	if k := r.knownOf(s); k.size > w.size {
+		o.known = k
+	}
+	from := *w
+	err = w.on(f, size, o)
+	if err == nil || !isBadBatch(err) || errors.Is(err, errHeads) || from.size == 0 || w.size > from.size {
+		return err
+	}
+	// Not one good batch where batches were to go on. Before anything is cut for
+	// it: is this a place between two batches at all?
+	again, errAgain := walk(f, s.base, from.size, walkOptions{interval: math.MaxInt64, noCRC: true})
+	if errAgain != nil && !isBadBatch(errAgain) {
+		return errAgain
+	}
+	if errAgain != nil || again.end > from.end {
+		return fmt.Errorf("%w: %s at position %d, offset %d: %w", errPlace, s.path(), from.size, from.end, err)
+	}
+	return err
 }
 
-// index notes what a walk found, in place of whatever was there.
-func (r *recovery) index(s *segment, w walked, last bool) {
+// index notes what a walk found from position begun on, in place of whatever
+// was there.
+func (r *recovery) index(s *segment, w walked, begun int64, last bool) {
 	x := r.l.store.index
-	x.write(func(b *pebble.Batch) { x.dropSegment(b, r.l.id, s.base) })
+	if s.trimmed = begun > 0; w.size == begun && begun == r.sizes[len(r.segments)-1] && last {
+		return // it knows everything
+	}
+	if begun == 0 {
+		x.write(func(b *pebble.Batch) { x.dropSegment(b, r.l.id, s.base) })
+	} else {
+		x.dropBehind(r.l.id, s.base, begun, r.walked.end)
+	}
 	if last {
 		r.tail = w.entries
 		if n := len(w.entries) - r.l.store.o.tail/2; n > 0 {
@@ -392,17 +531,25 @@ func (r *recovery) apply() error {
 		l.mu.size += s.size
 	}
 	l.mu.start, l.mu.end = start, end
-	l.mu.epochs, l.mu.producers = r.epochs, r.producers
-	l.mu.epochs.TruncateStart(start)
-	l.mu.producers.TruncateStart(start)
+	if r.later {
+		l.history.Store(newHistory(r)) // the epochs and producers are its own from here on
+	} else {
+		l.mu.epochs, l.mu.producers = r.epochs, r.producers
+		l.mu.epochs.TruncateStart(start)
+		l.mu.producers.TruncateStart(start)
+	}
 	l.mu.tail = r.tail
 	if created {
 		l.mu.names++
 	}
-	l.durable.Store(l.mu.end)
+	l.durable.Store(end)
 	l.mu.proof = l.proofLocked()
 	l.hw.Store(min(max(r.mark.hw, start), l.mu.end))
 	l.mu.producers.Replicated(l.hw.Load())
+	l.stored, l.checkpointed = 0, checkpointed{}
+	if !r.later && r.walked.size > 0 && r.at == n-1 {
+		l.checkpointed = checkpointed{size: r.walked.size, end: r.walked.end}
+	}
 	l.publishLocked()
 	l.mu.Unlock()
 	if len(r.tail) > 0 {

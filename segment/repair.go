@@ -460,6 +460,9 @@ func (l *Log) comeBack(files int) error {
 		return err
 	}
 	l.damaged.Store(nil)
+	if h := l.history.Load(); h != nil {
+		l.store.gather.add(h)
+	}
 	repairsDone.Inc()
 	l.store.o.Logger.Warn("log is whole again and in use", "log", l.id.String(), "start", l.StartOffset(), "end", l.EndOffset(), "files", files)
 	return nil

@@ -111,8 +111,12 @@ func (c *retainClock) jumped(now time.Time) bool {
 
 // Retain deletes the segments that retention.ms and retention.bytes give up,
 // and forgets idle producers. Only segments wholly below the high watermark go.
-// It returns how many went.
+// It returns how many went. While the history is being gathered nothing is known
+// to be old, and the answer is ErrRebuilding.
 func (l *Log) Retain(now time.Time, highWatermark int64) (deleted int, err error) {
+	if err := l.Ready(); err != nil {
+		return 0, err
+	}
 	l.wr.Lock()
 	defer l.wr.Unlock()
 	if err := l.usable(); err != nil {

@@ -68,6 +68,7 @@ type Store struct {
 	flusher *flusher
 	health  *health
 	space   *space
+	gather  historian
 
 	quarantine *quarantine
 	scrubber   *scrubber
@@ -142,6 +143,7 @@ func (s *Store) open() (err error) {
 		return errors.Join(err, s.marks.close(false))
 	}
 	s.flusher = newFlusher(s)
+	s.gather.init(s)
 	s.scrubber = newScrubber(s)
 	return nil
 }
@@ -236,6 +238,9 @@ func (s *Store) OpenLog(id [16]byte, partition int32, c Config) (*Log, error) {
 	close(l.ready)
 	if err != nil {
 		return nil, err
+	}
+	if h := l.history.Load(); h != nil {
+		s.gather.add(h)
 	}
 	return l, nil
 }
@@ -399,6 +404,7 @@ func (s *Store) Close() error {
 		<-l.ready
 	}
 	s.scrubber.close()
+	s.gather.close()
 	s.flusher.close()
 	clean := s.failure() == nil && (s.marks.clean || !s.partial)
 	for _, l := range logs {

@@ -15,7 +15,12 @@ import (
 // its timestamp, and its leader epoch. ok is false if there is none. This is
 // the one place where a batch is decompressed here, one per call and bounded
 // (maxInflated); a batch beyond the bound is answered with its base offset.
+//
+// While the history is being gathered the answer is ErrRebuilding.
 func (l *Log) OffsetForTime(ts int64) (offset, timestamp int64, leaderEpoch int32, ok bool, err error) {
+	if err := l.Ready(); err != nil {
+		return -1, -1, epoch.Undefined, false, err
+	}
 	for from := int64(math.MinInt64); ; {
 		cuts := l.cuts.Load()
 		p, start, entryPos := l.locateTime(ts, from)
@@ -132,7 +137,7 @@ func firstInBatch(b record.Batch, start, ts int64) (offset, timestamp int64, ok 
 }
 
 // MaxTimestamp is the record with the greatest timestamp, the first of several
-// (KIP-734). ok is false if no record has one.
+// (KIP-734). ok is false if no record has one. It means nothing before Ready.
 func (l *Log) MaxTimestamp() (offset, ts int64, leaderEpoch int32, ok bool) {
 	for try := 0; ; try++ {
 		cuts := l.cuts.Load()

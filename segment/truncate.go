@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -35,7 +36,12 @@ import (
 //
 // A crash before the last of it leaves a log that is longer than asked for,
 // whole in itself: the caller, who got no answer, cuts again.
+//
+// It waits until the history of the log is known.
 func (l *Log) Truncate(end int64) error {
+	if err := l.Wait(context.Background()); err != nil {
+		return fmt.Errorf("truncate %s: %w", l.id, err)
+	}
 	l.wr.Lock()
 	defer l.wr.Unlock()
 	if err := l.usable(); err != nil {
@@ -124,7 +130,7 @@ func (l *Log) cut(c cutPlan) error {
 		l.mu.producers = c.producers
 	}
 	l.mu.tail = l.mu.tail[:0]
-	l.indexed = 0
+	l.indexed, l.stored, l.checkpointed = 0, 0, checkpointed{}
 	l.mu.names++
 	l.publishLocked()
 	if c.end < l.durable.Load() {
@@ -230,7 +236,11 @@ func (l *Log) createNext(next *segment) error {
 // but the marks say what is going on until it is done, because removing all
 // files has no order in which each crash would leave a log that means something:
 // recovery goes through with it.
+//
+// It waits for a history that is being gathered, but needs none: a log in which
+// one cannot be gathered begins anew.
 func (l *Log) TruncateFully(start int64) error {
+	_ = l.Wait(context.Background())
 	l.wr.Lock()
 	defer l.wr.Unlock()
 	if err := l.usable(); err != nil {
@@ -252,8 +262,9 @@ func (l *Log) restart(start int64) error {
 	l.mu.start, l.mu.end, l.mu.size = start, start, 0
 	l.mu.epochs.Clear()
 	l.mu.producers = producer.New()
+	l.history.Store(nil)
 	l.mu.tail = l.mu.tail[:0]
-	l.indexed = 0
+	l.indexed, l.stored, l.checkpointed = 0, 0, checkpointed{}
 	l.mu.names++
 	l.publishLocked()
 	l.durable.Store(start)
@@ -349,6 +360,9 @@ type walked struct {
 	epochs   epoch.Cache
 	entries  []entry
 	cutBatch int64 // base offset of the batch that holds walkOptions.end, else -1
+
+	indexed int64 // position of the last index entry
+	epoch   int32 // of the last batch; none is below it
 }
 
 type walkOptions struct {
@@ -357,6 +371,7 @@ type walkOptions struct {
 	noCRC      bool               // look at headers only
 	verifyFrom int64              // check the CRC of batches that end above this
 	each       func(record.Batch) // called with whole control batches, and headers of others
+	stop       func() bool        // asked now and then whether to give up
 
 	// known, if its size is not 0, is what was known of the file's first bytes
 	// when they were durable: they must be the same batches still.
@@ -387,57 +402,76 @@ func (k known) check(end int64, before times, b record.Batch) error {
 // first batch that is none, or a disk that cannot be read; the result then
 // holds what lies before it.
 func walk(f io.ReaderAt, base, size int64, o walkOptions) (w walked, err error) {
-	w = walked{end: base, times: unknownTimes, cutBatch: -1}
-	s := newScanner(f, 0, size)
+	w = newWalked(base)
+	return w, w.on(f, size, o)
+}
+
+// newWalked is a walk over the segment with the given base that has not begun.
+func newWalked(base int64) walked {
+	return walked{end: base, times: unknownTimes, cutBatch: -1, epoch: math.MinInt32}
+}
+
+// stopEvery is how many batches a walk does between two questions whether it
+// should stop: some milliseconds.
+const stopEvery = 256
+
+// errStopped is a walk that was told to stop.
+var errStopped = errors.New("stopped")
+
+// on goes on with a walk, from where it is.
+func (w *walked) on(f io.ReaderAt, size int64, o walkOptions) error {
+	s := newScanner(f, w.size, size)
 	defer s.close()
 	var buf []byte
-	indexed, epoch := int64(0), int32(math.MinInt32)
-	for {
+	for i := 0; ; i++ {
+		if o.stop != nil && i%stopEvery == stopEvery-1 && o.stop() {
+			return errStopped
+		}
 		b, pos, n, err := s.next()
 		if errors.Is(err, io.EOF) {
 			if w.size < o.known.size {
-				return w, errHeads
+				return errHeads
 			}
-			return w, nil
+			return nil
 		}
 		if err == nil {
 			err = checkOrder(b, w.end)
 		}
 		if err == nil {
-			err = checkEpoch(b, epoch)
+			err = checkEpoch(b, w.epoch)
 		}
 		if err != nil {
-			return w, err
+			return err
 		}
 		if o.end > 0 && b.NextOffset() > o.end {
 			w.cutBatch = b.BaseOffset()
-			return w, nil
+			return nil
 		}
 		verify := !o.noCRC && b.NextOffset() > o.verifyFrom
 		if verify || o.each != nil && b.IsControl() {
 			// The header moves with the body, into a buffer that the scanner leaves alone.
 			if b, buf, err = s.body(buf, pos, n); err != nil {
-				return w, err
+				return err
 			}
 			if verify {
 				if err := b.VerifyCRC(); err != nil {
-					return w, err
+					return err
 				}
 			}
 		}
 		if err := o.known.check(pos+int64(n), w.times, b); err != nil {
-			return w, err
+			return err
 		}
-		if pos-indexed >= o.interval {
+		if pos-w.indexed >= o.interval {
 			w.entries = append(w.entries, entry{offset: b.BaseOffset(), pos: pos, time: w.times.max})
-			indexed = pos
+			w.indexed = pos
 		}
 		w.times.add(b)
 		w.epochs.Assign(b.PartitionLeaderEpoch(), b.BaseOffset())
 		if o.each != nil {
 			o.each(b)
 		}
-		w.size, w.end, epoch = pos+int64(n), b.NextOffset(), b.PartitionLeaderEpoch()
+		w.size, w.end, w.epoch = pos+int64(n), b.NextOffset(), b.PartitionLeaderEpoch()
 	}
 }
 

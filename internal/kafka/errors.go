@@ -80,6 +80,8 @@ var errorTable = []struct {
 	{producer.ErrInvalidSequence, kerr.InvalidRecord.Code},
 
 	{segment.ErrOutOfRange, kerr.OffsetOutOfRange.Code},
+	// Asked again by every producer, which then finds the same leader.
+	{segment.ErrRebuilding, kerr.NotLeaderForPartition.Code},
 	{segment.ErrClosed, kerr.NotLeaderForPartition.Code},
 	{segment.ErrFull, kerr.KafkaStorageError.Code},
 	{segment.ErrFailed, kerr.KafkaStorageError.Code},

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/lockstep-kafka/lockstep/internal/partition"
@@ -18,6 +19,8 @@ import (
 // Version notes:
 //   - v2: isolation level
 //   - v4: current leader epoch in, leader epoch out (KIP-320)
+//   - v5: offsets that are not available yet have a code of their own; before,
+//     it is that of a leader that is not available, as in Kafka
 //   - v6: flexible
 //   - v7: timestamp -3, the record with the greatest timestamp (KIP-734)
 //   - v8: timestamp -4, the earliest local offset (KIP-405)
@@ -61,6 +64,9 @@ func (s *Server) listOffsets(r *request, body kmsg.Request) (kmsg.Response, erro
 			if err != nil {
 				out.Offset, out.Timestamp, out.LeaderEpoch = -1, -1, -1
 				out.ErrorCode, _ = errorCode(err)
+				if out.ErrorCode == kerr.OffsetNotAvailable.Code && req.Version < 5 {
+					out.ErrorCode = kerr.LeaderNotAvailable.Code // the code is of v5
+				}
 			}
 			rt.Partitions = append(rt.Partitions, out)
 		}

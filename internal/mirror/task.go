@@ -133,7 +133,12 @@ func (t *task) partitionAbove(least int32) (*partition.Partition, error) {
 			if info.LeaderEpoch > least && info.Leader || info.Offline != nil {
 				p.RemoveWaiter(w)
 				poll.Stop()
-				return p, info.Offline
+				if info.Offline != nil {
+					return p, info.Offline
+				}
+				// A task asks the log for its epochs: what is not known yet must never be
+				// taken for nothing.
+				return p, p.Ready(t.ctx)
 			}
 		}
 		select {

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/lockstep-kafka/lockstep/internal/clock"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/plugins/sdk"
@@ -105,47 +107,73 @@ func (m *Manager) Apply(prev, next *metadata.Image) {
 			}
 		}
 	}
+	var changed []*topicChange
+	var open errgroup.Group
+	open.SetLimit(openers)
 	for _, t := range next.Topics() {
 		if prev != nil && prev.TopicByID(t.ID) == t {
 			continue // images share what did not change
 		}
-		m.applyTopic(t, prev == nil)
+		changed = append(changed, m.prepareTopic(t, prev == nil, &open))
+	}
+	_ = open.Wait()
+	for _, c := range changed {
+		m.applyTopic(c)
 	}
 	if prev == nil {
 		m.dirs.reportStrays()
 	}
 }
 
-// applyTopic follows one topic; old says that it is of the first image, so that
-// its logs were made before this start.
-func (m *Manager) applyTopic(t *metadata.Topic, old bool) {
+// openers is how many logs are opened at once. Most of the time of one is spent
+// waiting for the disk.
+const openers = 16
+
+// topicChange is one topic that Apply follows.
+type topicChange struct {
+	topic  *metadata.Topic
+	get    func(string) string
+	config segment.Config
+	grown  []*Partition
+}
+
+// prepareTopic opens the logs of a topic that are not open yet, in the
+// background; old says that it is of the first image, so that its logs were made
+// before this start.
+func (m *Manager) prepareTopic(t *metadata.Topic, old bool, open *errgroup.Group) *topicChange {
 	m.mu.RLock()
 	parts := m.mu.byID[t.ID]
 	m.mu.RUnlock()
 	get := m.configOf(t)
-	config := segmentConfig(get)
-	grown := slices.Clone(parts)
-	for len(grown) < len(t.Partitions) {
-		grown = append(grown, nil)
-	}
+	c := &topicChange{topic: t, get: get, config: segmentConfig(get), grown: make([]*Partition, max(len(parts), len(t.Partitions)))}
+	copy(c.grown, parts)
 	for _, mp := range t.Partitions {
-		if int(mp.Index) >= len(grown) || !slices.Contains(mp.Replicas, m.o.NodeID) {
+		if int(mp.Index) >= len(c.grown) || !slices.Contains(mp.Replicas, m.o.NodeID) {
 			continue
 		}
-		p := grown[mp.Index]
-		if p == nil {
-			p = m.open(t, mp.Index, config, old)
-			grown[mp.Index] = p
+		if p := c.grown[mp.Index]; p == nil {
+			dir, err := m.dirs.place(segment.LogID{Topic: t.ID, Partition: mp.Index}, old)
+			open.Go(func() error { c.grown[mp.Index] = m.open(t, mp.Index, c.config, dir, err); return nil })
 		} else if p.log != nil {
-			p.log.SetConfig(config)
+			p.log.SetConfig(c.config)
 		}
-		p.update(t, mp, settingsOf(get))
+	}
+	return c
+}
+
+// applyTopic publishes a topic whose logs are open.
+func (m *Manager) applyTopic(c *topicChange) {
+	t, settings := c.topic, settingsOf(c.get)
+	for _, mp := range t.Partitions {
+		if int(mp.Index) < len(c.grown) && c.grown[mp.Index] != nil && slices.Contains(mp.Replicas, m.o.NodeID) {
+			c.grown[mp.Index].update(t, mp, settings)
+		}
 	}
 	m.mu.Lock()
-	m.mu.byID[t.ID] = grown
+	m.mu.byID[t.ID] = c.grown
 	m.mu.byName[t.Name] = t.ID
 	m.mu.Unlock()
-	for _, p := range grown {
+	for _, p := range c.grown {
 		if p != nil && p.dir != nil {
 			if err := p.dir.failure(); err != nil && p.view.Load().offline == nil {
 				p.goOffline(err) // it failed before these partitions could be found
@@ -154,10 +182,10 @@ func (m *Manager) applyTopic(t *metadata.Topic, old bool) {
 	}
 }
 
-func (m *Manager) open(t *metadata.Topic, index int32, config segment.Config, old bool) *Partition {
+// open opens a log in its directory, unless there is an error already.
+func (m *Manager) open(t *metadata.Topic, index int32, config segment.Config, dir *logDir, err error) *Partition {
 	key := sdk.PartitionKey{Topic: t.Name, TopicID: t.ID, Partition: index}
 	var log *segment.Log
-	dir, err := m.dirs.place(segment.LogID{Topic: t.ID, Partition: index}, old)
 	if err == nil {
 		log, err = dir.store.OpenLog(t.ID, index, config)
 	}
@@ -166,6 +194,9 @@ func (m *Manager) open(t *metadata.Topic, index int32, config segment.Config, ol
 	}
 	p := newPartition(key, m.o.NodeID, m.o.Clock, log, err)
 	p.dir = dir
+	if log != nil {
+		log.WhenReady(p.historyKnown)
+	}
 	return p
 }
 
@@ -282,7 +313,7 @@ func (m *Manager) retainAll() {
 		n, err := p.log.Retain(m.o.Clock.Now(), p.view.Load().highWatermark)
 		p.appendMu.Unlock()
 		switch {
-		case errors.Is(err, segment.ErrClosed):
+		case errors.Is(err, segment.ErrClosed), errors.Is(err, segment.ErrRebuilding):
 		case err != nil:
 			m.o.Logger.Error("retention failed", "topic", p.key.Topic, "partition", p.key.Partition, "err", err)
 		case n > 0:

@@ -47,6 +47,9 @@ func (p *Partition) AdvanceLogStart(leaderEpoch int32, start int64) error {
 // batch that holds end goes whole. The high watermark falls with the log. What
 // goes is kept first (reliability rule 11).
 func (p *Partition) Truncate(leaderEpoch int32, end int64) (cut Cut, err error) {
+	if err := p.Ready(context.Background()); err != nil { // not under the lock
+		return cut, err
+	}
 	if cut.Kept, err = p.keep(leaderEpoch, end); err != nil {
 		return cut, err
 	}

@@ -57,10 +57,18 @@ func (p *Partition) Read(r ReadRequest) (ReadResult, error) {
 		return res, p.wrap(err)
 	}
 	res.HighWatermark = v.highWatermark
-	res.LastStable = p.log.LastStable(v.highWatermark)
 	res.LogStart = p.log.StartOffset()
+	notReady := p.log.Ready()
+	if notReady == nil {
+		res.LastStable = p.log.LastStable(v.highWatermark)
+	} else if !errors.Is(notReady, segment.ErrRebuilding) {
+		return res, p.storage(notReady)
+	}
+	if notReady != nil && (r.Isolation == ReadCommitted || r.LastFetchedEpoch >= 0 && r.Offset > res.LogStart && !p.follows(r.Offset, r.LastFetchedEpoch)) {
+		return res, nil
+	}
 
-	if r.LastFetchedEpoch >= 0 {
+	if r.LastFetchedEpoch >= 0 && notReady == nil {
 		epoch, end := p.log.EpochEnd(r.LastFetchedEpoch)
 		if epoch < 0 {
 			return res, p.wrap(fmt.Errorf("%w: no epoch at or below %d is known", ErrOutOfRange, r.LastFetchedEpoch))
@@ -100,6 +108,9 @@ func (p *Partition) EpochEnd(currentEpoch, epoch int32) (sdk.EpochEnd, error) {
 	if err := v.checkEpoch(currentEpoch); err != nil {
 		return sdk.Undefined, p.wrap(err)
 	}
+	if err := p.log.Ready(); err != nil {
+		return sdk.Undefined, p.notYet(err)
+	}
 	e, end := p.log.EpochEnd(epoch)
 	return sdk.EpochEnd{Epoch: e, End: end}, nil
 }
@@ -113,6 +124,10 @@ func (p *Partition) ListOffset(ts int64, isolation int8, currentEpoch int32) (of
 	}
 	if err != nil {
 		return -1, -1, -1, p.wrap(err)
+	}
+	// Without a history, the two ends can be told, without their epochs.
+	if ready := p.log.Ready(); ready != nil && (ts != Earliest && ts != Latest || isolation == ReadCommitted && ts == Latest) {
+		return -1, -1, -1, p.notYet(ready)
 	}
 	end := v.highWatermark
 	if isolation == ReadCommitted {
