@@ -31,9 +31,12 @@ type checkpoint struct {
 }
 
 // takeCheckpoint takes down what is known of the active segment. ok is false if it
-// grew too little since the last time.
+// grew too little since the last time, or is being changed: the flusher, on which
+// the acknowledgements of all logs wait, must not wait for a truncation.
 func (l *Log) takeCheckpoint() (c checkpoint, ok bool) {
-	l.wr.Lock()
+	if !l.wr.TryLock() {
+		return c, false
+	}
 	defer l.wr.Unlock()
 	seg := l.active()
 	if l.history.Load() != nil || seg.size-l.checkpointed.size < max(checkpointBytes, checkpointShare*int64(l.checkpointed.snapshot)) || l.isClosed() {
@@ -52,10 +55,12 @@ func (l *Log) takeCheckpoint() (c checkpoint, ok bool) {
 }
 
 // keep puts the checkpoint into the index, if it is about durable bytes that are still
-// those of the active segment.
+// those of the active segment. Otherwise the next one will do.
 func (c *checkpoint) keep() {
 	l, x := c.log, c.log.store.index
-	l.wr.Lock()
+	if !l.wr.TryLock() {
+		return
+	}
 	defer l.wr.Unlock()
 	if l.active() != c.seg || l.cuts.Load() != c.cuts || l.durable.Load() < c.said.end || l.isClosed() {
 		return
