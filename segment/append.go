@@ -146,8 +146,8 @@ func (l *Log) include(seg *segment, batches []byte, a Appended) {
 	pos := seg.size
 	known := l.history.Load() == nil // else it reads these batches when it comes to them
 	for rest := batches; len(rest) > 0; {
-		var b record.Batch
-		b, rest, _ = record.Next(rest)
+		b := record.Batch(rest)
+		b, rest = b[:b.Size()], rest[b.Size():] // measure has been here
 		if pos-l.indexed >= l.store.o.IndexInterval {
 			l.mu.tail = append(l.mu.tail, entry{offset: b.BaseOffset(), pos: pos, time: seg.times.max})
 			l.indexed = pos

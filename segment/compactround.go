@@ -290,6 +290,9 @@ func (r *round) rewrite(group []part) error {
 	if len(w.over) > 0 {
 		r.l.forgetAborted(w.over)
 	}
+	if w.gone > 0 {
+		r.l.forgetProducers(w.gone)
+	}
 	if len(group) == 1 && !w.changed {
 		r.stats.SizeAfter += before
 		return nil
@@ -332,6 +335,7 @@ type groupWriter struct {
 	left    int64
 	told    int64          // bytes that the throttle was told of
 	over    map[int64]bool // abort markers of transactions that left nothing
+	gone    int64          // end of the last marker or producer reset that goes, 0 without one
 }
 
 func (w *groupWriter) batch(b record.Batch) error {
@@ -449,6 +453,7 @@ func (w *groupWriter) control(b record.Batch) (record.Batch, error) {
 		return w.keep(b), nil
 	}
 	w.stats.Markers++
+	w.gone = b.NextOffset()
 	return nil, nil
 }
 

@@ -68,6 +68,10 @@ type Table struct {
 	// aborted holds every aborted transaction of the log, ordered by marker.
 	aborted []aborted
 
+	// latest is the producer of the last batch, which mostly has the next one too:
+	// it spares the look into the map. nil, or one of producers.
+	latest *state
+
 	// touched says that a batch ever changed the table. A table can be empty and
 	// touched: after a reset, or when everything expired.
 	touched bool
@@ -215,11 +219,15 @@ func (s *state) push(b batch) {
 }
 
 func (t *Table) state(id int64, epoch int16) *state {
+	if t.latest != nil && t.latest.id == id {
+		return t.latest
+	}
 	s := t.producers[id]
 	if s == nil {
 		s = &state{id: id, epoch: epoch, coordEp: -1, lastTime: -1, txnFirst: -1}
 		t.producers[id] = s
 	}
+	t.latest = s
 	return s
 }
 
@@ -284,6 +292,7 @@ func (t *Table) reset(offset int64) {
 		t.aborted = append(t.aborted, aborted{s.id, s.txnFirst, offset, stable})
 	}
 	t.open = t.open[:0]
+	t.latest = nil
 	clear(t.producers)
 }
 
@@ -364,6 +373,7 @@ func (t *Table) Expire(before int64) int {
 	for id, s := range t.producers {
 		if s.txnFirst < 0 && s.lastTime < before {
 			delete(t.producers, id)
+			t.latest = nil
 			n++
 		}
 	}
