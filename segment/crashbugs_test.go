@@ -3,6 +3,7 @@ package segment
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -184,5 +185,48 @@ func TestStaleIndexEntry(t *testing.T) {
 	}
 	if got := viewBytes(t, &v); !bytes.Equal(got, last) {
 		t.Fatalf("%d bytes, want the batch at 3", len(got))
+	}
+}
+
+// A restart that finished an interrupted TruncateFully noted that it was done
+// before the removals were durable. Another log's cut made the note durable, the
+// power went, and the old files were back behind it: the log looked damaged. The
+// restart tells what it removed.
+func TestRestartFinishedBeforeItIsNoted(t *testing.T) {
+	fs := newCrashFS()
+	o := testOptions(fs)
+	l := mustLog(t, mustOpen(t, o), Config{SegmentBytes: 600, RetentionMs: -1, RetentionBytes: -1})
+	appendN(t, l, 6, 1)
+	mustFlush(t, l)
+	from := fs.count()
+	if err := l.TruncateFully(20); err != nil {
+		t.Fatal(err)
+	}
+	marked := 0
+	fs.eachPrefix(from, fs.count(), func(k int, d durableState) {
+		if o := fs.ops[k-1]; marked > 0 || o.kind != opSync || !strings.HasPrefix(o.name, "watermarks") {
+			return
+		}
+		marked++
+		var said events
+		again := d.crash(loseAll, nil)
+		o.FS, o.Logger = again, slog.New(slog.NewTextHandler(&said, nil))
+		s := mustOpen(t, o)
+		if l := mustLog(t, s, Config{}); l.StartOffset() != 20 || l.EndOffset() != 20 {
+			t.Errorf("log has %d to %d", l.StartOffset(), l.EndOffset())
+		}
+		if n := said.count("files=3 first=" + logFile(0) + " last=" + logFile(12)); n != 1 {
+			t.Errorf("the removal was told %d times: %v", n, said.said)
+		}
+		if err := s.marks.sync(); err != nil { // another log's cut
+			t.Fatal(err)
+		}
+		o.FS = again.crashNow(loseAll, nil)
+		if l := mustLog(t, mustOpen(t, o), Config{}); l.StartOffset() != 20 || l.EndOffset() != 20 {
+			t.Errorf("after the power cut log has %d to %d", l.StartOffset(), l.EndOffset())
+		}
+	})
+	if marked != 1 {
+		t.Fatal("no mark was noted")
 	}
 }

@@ -1,8 +1,10 @@
 package segment
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
 	"strings"
@@ -107,9 +109,12 @@ func (r *recovery) list() error {
 	}
 	for _, name := range names {
 		if strings.HasSuffix(name, tmpSuffix) || strings.HasSuffix(name, cleanedSuffix) {
-			if err := d.Remove(d.PathJoin(r.l.dir, name)); err != nil {
+			path := d.PathJoin(r.l.dir, name)
+			size, _ := fileSize(d, path)
+			if err := d.Remove(path); err != nil {
 				return err
 			}
+			r.l.store.o.Logger.Info("unfinished file of an interrupted compaction, repair or cut was removed; what it was made from is still there", "log", r.l.id.String(), "file", path, "bytes", size)
 		}
 		if base, ok := parseFileName(name); ok {
 			r.segments = append(r.segments, &segment{log: r.l, base: base, end: base, times: unknownTimes})
@@ -129,10 +134,16 @@ func (r *recovery) list() error {
 // finishReset goes on where a TruncateFully was interrupted.
 func (r *recovery) finishReset() error {
 	l := r.l
+	r.tellRemoval(slog.LevelWarn, "interrupted cut of the whole log is finished: its remaining files are removed", r.segments, "new_start", r.mark.reset)
 	for _, s := range r.segments {
 		if err := l.removeSegment(s); err != nil {
 			return err
 		}
+	}
+	// Durably, before the mark that says so: whoever syncs the marks next, for
+	// another log say, makes that durable.
+	if err := l.store.disk.syncDir(l.dir); err != nil {
+		return err
 	}
 	l.store.index.write(func(b *pebble.Batch) { _ = b.DeleteRange(l.id.prefix(), after(l.id.prefix()), nil) })
 	r.segments = nil
@@ -567,6 +578,7 @@ func (r *recovery) cutFiles() error {
 		return nil
 	}
 	l := r.l
+	r.tellRemoval(slog.LevelWarn, "segments behind the torn tail are removed; nothing in them was known to be durable", r.behind, "durable", r.mark.durable)
 	if err := l.removeSegments(r.behind); err != nil {
 		return err
 	}
@@ -617,10 +629,26 @@ func (r *recovery) syncFiles(end int64) error {
 // dropBelowStart deletes what lies below the log start, and writes the marks of
 // a log that was changed or is new.
 func (r *recovery) dropBelowStart() error {
+	r.tellRemoval(slog.LevelInfo, "segments below the log start are removed, where a deletion was interrupted", r.below, "start", r.mark.start)
 	for _, s := range r.below {
 		if err := r.l.removeSegment(s); err != nil {
 			return fmt.Errorf("recover %s: %w", r.l.id, err)
 		}
 	}
 	return r.l.putMark(r.cut, -1)
+}
+
+// tellRemoval says which files will go, and why: none goes without a word.
+func (r *recovery) tellRemoval(level slog.Level, why string, segments []*segment, args ...any) {
+	n := len(segments)
+	if n == 0 {
+		return
+	}
+	bytes := int64(0)
+	for _, s := range segments {
+		size, _ := fileSize(r.l.store.disk, s.path())
+		bytes += size
+	}
+	r.l.store.o.Logger.Log(context.Background(), level, why, append([]any{"log", r.l.id.String(), "from", segments[0].base,
+		"files", n, "first", segments[0].path(), "last", segments[n-1].path(), "bytes", bytes}, args...)...)
 }

@@ -164,9 +164,11 @@ func (s *Store) finishDeletes() error {
 				return err
 			}
 		}
-		if err := s.disk.RemoveAll(s.disk.PathJoin(s.dir, name)); err != nil {
+		path := s.disk.PathJoin(s.dir, name)
+		if err := s.disk.RemoveAll(path); err != nil {
 			return err
 		}
+		s.o.Logger.Info("log whose deletion was interrupted is removed", "log", base, "dir", path)
 	}
 	return nil
 }

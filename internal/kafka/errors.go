@@ -85,7 +85,6 @@ var errorTable = []struct {
 	{segment.ErrClosed, kerr.NotLeaderForPartition.Code},
 	{segment.ErrFull, kerr.KafkaStorageError.Code},
 	{segment.ErrFailed, kerr.KafkaStorageError.Code},
-	{segment.ErrFull, kerr.KafkaStorageError.Code},
 	{segment.ErrCorrupt, kerr.KafkaStorageError.Code},
 	{record.ErrShort, kerr.CorruptMessage.Code},
 
