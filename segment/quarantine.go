@@ -273,12 +273,14 @@ func (q *quarantine) keepRange(l *Log, offset, end int64) (k Kept, err error) {
 func (q *quarantine) copyRange(l *Log, to io.Writer, k *Kept, end int64) error {
 	var buf []byte
 	for k.To < end && k.Bytes < q.store.o.KeepBytes {
-		v, err := l.Read(k.To, int(min(replaceBuffer, q.store.o.KeepBytes-k.Bytes)), end, true)
+		left := q.store.o.KeepBytes - k.Bytes
+		v, err := l.Read(k.To, int(min(replaceBuffer, left)), end, true)
 		if err != nil {
 			return err
 		}
-		if v.N == 0 {
-			return nil // a hole up to the end
+		if v.N == 0 || k.Bytes > 0 && int64(v.N) > left {
+			v.Release()
+			return nil // a hole up to the end, or no room for the next batch
 		}
 		if cap(buf) < v.N {
 			buf = make([]byte, v.N)
@@ -286,10 +288,13 @@ func (q *quarantine) copyRange(l *Log, to io.Writer, k *Kept, end int64) error {
 		_, err = v.ReadAt(buf[:v.N], 0)
 		v.Release()
 		if err == nil {
+			err = q.store.space.spare(int64(v.N))
+		}
+		if err == nil {
 			_, err = to.Write(buf[:v.N])
 		}
 		if err != nil {
-			return err
+			return asFull(err)
 		}
 		k.Bytes, k.To = k.Bytes+int64(v.N), v.End
 	}

@@ -103,8 +103,11 @@ func (r *replacement) write(b record.Batch) error {
 }
 
 func (r *replacement) flush() error {
-	if _, err := r.file.WriteAt(r.buf, r.written); err != nil {
+	if err := r.l.store.space.spare(int64(len(r.buf))); err != nil {
 		return fmt.Errorf("replace %s: %w", r.seg.path(), err)
+	}
+	if _, err := r.file.WriteAt(r.buf, r.written); err != nil {
+		return fmt.Errorf("replace %s: %w", r.seg.path(), asFull(err))
 	}
 	if f, ok := r.file.(osFile); ok {
 		startWriteback(f.File, r.written, int64(len(r.buf)))
@@ -364,7 +367,7 @@ func (r *recovery) finishSwap(name string, base, end int64) error {
 		}
 		return &DamageError{File: path, At: w.size, Offset: w.end, Err: err}
 	}
-	kept := r.segments[:0]
+	kept, replaced := r.segments[:0], 0
 	for _, s := range r.segments {
 		if s.base < base || s.base >= end {
 			kept = append(kept, s)
@@ -376,6 +379,7 @@ func (r *recovery) finishSwap(name string, base, end int64) error {
 		if err := d.Remove(s.path()); err != nil {
 			return err
 		}
+		replaced++
 	}
 	r.segments = append(kept, &segment{log: r.l, base: base, end: base, times: unknownTimes})
 	if err := d.syncDir(r.l.dir); err != nil { // see exchange
@@ -384,6 +388,7 @@ func (r *recovery) finishSwap(name string, base, end int64) error {
 	if err := d.Rename(path, d.PathJoin(r.l.dir, fileName(base))); err != nil {
 		return err
 	}
-	r.l.store.o.Logger.Info("interrupted replacement of segments was finished", "log", r.l.id.String(), "from", base, "to", end)
+	r.l.store.o.Logger.Info("interrupted replacement of segments was finished", "log", r.l.id.String(), "from", base, "to", end,
+		"file", d.PathJoin(r.l.dir, fileName(base)), "files_removed", replaced)
 	return d.syncDir(r.l.dir)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"syscall"
 
 	"github.com/lockstep-kafka/lockstep/internal/record"
 )
@@ -39,10 +38,12 @@ type piece struct {
 // counts as bad. Without a limit it ends where its last batch does, and bad
 // bytes there have to = -1.
 //
+// A disk that cannot be read is an error, and says nothing about the bytes.
+//
 // heads is an error if all batches in the first k.size bytes are good, and yet
 // not those that were written.
 func salvage(f io.ReaderAt, base, size, limit int64, k known) (pieces []piece, heads, err error) {
-	s := salvager{known: k, f: &window{f: forgiving{f}, size: size}, size: size, limit: limit, end: base, epoch: math.MinInt32}
+	s := salvager{known: k, f: &window{f: f, size: size}, size: size, limit: limit, end: base, epoch: math.MinInt32}
 	if limit < 0 {
 		s.limit = math.MaxInt64
 	}
@@ -318,29 +319,4 @@ func (w *window) peek(pos int64, n int) ([]byte, error) {
 		return nil, err
 	}
 	return w.buf[:n], nil
-}
-
-// forgiving reads zeros where the disk cannot read: the rest of the file is
-// worth having.
-type forgiving struct{ f io.ReaderAt }
-
-func (r forgiving) ReadAt(p []byte, at int64) (int, error) {
-	n, err := r.f.ReadAt(p, at)
-	if !errors.Is(err, syscall.EIO) {
-		return n, err
-	}
-	const block = 4 << 10
-	for done := 0; done < len(p); {
-		part := p[done:min(done+block-int((at+int64(done))%block), len(p))]
-		n, err := r.f.ReadAt(part, at+int64(done))
-		if errors.Is(err, syscall.EIO) {
-			clear(part)
-			n, err = len(part), nil
-		}
-		done += n
-		if err != nil {
-			return done, err
-		}
-	}
-	return len(p), nil
 }

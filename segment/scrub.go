@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -63,11 +62,17 @@ const (
 	scrubPieces = 8
 
 	quarantineCheck = time.Hour
+
+	// scrubDelay is how long after a start no pass begins or goes on: the store's
+	// owner opens its logs then, and a pass would end without them.
+	scrubDelay = time.Minute
 )
 
 var (
 	scrubBytes  = obs.Counter("lockstep_log_scrub_bytes_total")
 	scrubPasses = obs.Counter("lockstep_log_scrub_passes_total")
+
+	scrubUnreadable = obs.Counter("lockstep_log_scrub_unreadable_total")
 )
 
 func newScrubber(s *Store) *scrubber {
@@ -111,7 +116,7 @@ func (c *scrubber) run() {
 	var next clock.Timer
 	var due <-chan time.Time // never, if switched off
 	if o.ScrubBytesPerSecond > 0 {
-		next = o.Clock.NewTimer(c.untilNext())
+		next = o.Clock.NewTimer(max(c.untilNext(), min(scrubDelay, o.ScrubInterval)))
 		defer next.Stop()
 		due = next.C()
 	}
@@ -152,9 +157,17 @@ func (c *scrubber) pass() {
 		c.started.Store(c.store.o.Clock.Now().UnixMilli())
 		c.save()
 	}
-	for _, l := range c.store.openLogs() {
-		if !c.scrub(l) {
-			return
+	done := make(map[*Log]struct{})
+	for before := -1; len(done) > before; { // until no log was opened meanwhile
+		before = len(done)
+		for _, l := range c.store.openLogs() {
+			if _, ok := done[l]; ok {
+				continue
+			}
+			if !c.scrub(l) {
+				return
+			}
+			done[l] = struct{}{}
 		}
 	}
 	c.finished.Store(max(c.store.o.Clock.Now().UnixMilli(), c.started.Load()))
@@ -207,7 +220,7 @@ func (c *scrubber) scrub(l *Log) bool {
 			c.report(l, d, s)
 			return true
 		case err != nil:
-			c.store.o.Logger.Error("scrubber cannot read a segment", "log", l.id.String(), "file", s.seg.path(), "err", err)
+			c.unreadable(l, s, err)
 		}
 		from = s.end
 		c.advance(l, from)
@@ -259,7 +272,8 @@ func (l *Log) still(s scrubTarget) bool {
 	return !l.mu.closed && l.cuts.Load() == s.cuts && slices.Contains(l.mu.segments, s.seg)
 }
 
-// check reads one segment. It tells damage from a file that cannot be opened.
+// check reads one segment. It tells damage from a disk that cannot be read:
+// that may pass, or be cured elsewhere, and no byte has been seen to be wrong.
 func (c *scrubber) check(l *Log, s scrubTarget, paced bool) (*DamageError, error) {
 	path := s.seg.path()
 	damage := func(at, offset int64, err error) (*DamageError, error) {
@@ -289,10 +303,10 @@ func (c *scrubber) check(l *Log, s scrubTarget, paced bool) (*DamageError, error
 		}
 	}})
 	switch {
-	case err != nil && (isBadBatch(err) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.EIO)):
+	case err != nil && (isBadBatch(err) || errors.Is(err, io.ErrUnexpectedEOF)):
 		return damage(w.size, w.end, err)
 	case err != nil:
-		return nil, err
+		return nil, fmt.Errorf("position %d, offset %d: %w", w.size, w.end, err)
 	case wrong != nil:
 		return damage(0, wrongAt, wrong)
 	case s.whole && w.end != s.end:
@@ -308,6 +322,16 @@ func (c *scrubber) report(l *Log, d *DamageError, s scrubTarget) {
 	}
 }
 
+// unreadable tells of a segment that could not be checked; the next pass tries
+// again.
+func (c *scrubber) unreadable(l *Log, s scrubTarget, err error) {
+	if c.ctx.Err() != nil {
+		return
+	}
+	scrubUnreadable.Inc()
+	c.store.o.Logger.Error("scrubber cannot read a segment, which stays in use; the rest of it is not checked in this pass", "log", l.id.String(), "file", s.seg.path(), "err", err)
+}
+
 func (c *scrubber) lookAtSuspects() {
 	c.mu.Lock()
 	suspects := c.mu.suspects
@@ -321,7 +345,7 @@ func (c *scrubber) lookAtSuspects() {
 		d, err := c.check(l, s, false)
 		switch {
 		case err != nil:
-			c.store.o.Logger.Error("scrubber cannot read a suspected segment", "log", l.id.String(), "file", seg.path(), "err", err)
+			c.unreadable(l, s, err)
 		case d != nil && l.still(s):
 			c.report(l, d, s)
 		}
@@ -379,122 +403,4 @@ func decodePair(p []byte) (a, b int64) {
 		return 0, 0
 	}
 	return a, b
-}
-
-// pacedFile reads a file forwards in pieces, and waits after each so that the
-// scrubber keeps its rate.
-type pacedFile struct {
-	c      *scrubber
-	f      io.ReaderAt
-	closer io.Closer
-	path   string
-	direct bool
-	paced  bool
-	limit  int64 // nothing at or behind it is asked for
-
-	buf  []byte
-	free func()
-	at   int64 // position of buf[0]
-	n    int   // valid bytes
-}
-
-// alignment of direct reads: what the kernel wants on every disk that we know.
-const alignment = 4096
-
-func (c *scrubber) open(path string, limit int64, paced bool) (*pacedFile, error) {
-	p := &pacedFile{c: c, path: path, limit: limit, paced: paced}
-	if c.store.disk.real {
-		p.f, p.closer, p.direct = openDirect(path)
-	}
-	if !p.direct {
-		f, err := c.store.disk.open(path, false)
-		if err != nil {
-			return nil, err
-		}
-		p.f, p.closer = f, f
-	}
-	p.buf, p.free = directBuffer(windowSize)
-	return p, nil
-}
-
-func (p *pacedFile) close() {
-	_ = p.closer.Close()
-	p.free()
-}
-
-func (p *pacedFile) ReadAt(b []byte, at int64) (int, error) {
-	done := 0
-	for done < len(b) {
-		pos := at + int64(done)
-		if pos < p.at || pos >= p.at+int64(p.n) {
-			if err := p.fill(pos); err != nil {
-				return done, err
-			}
-		}
-		n := copy(b[done:], p.buf[pos-p.at:p.n])
-		if n == 0 {
-			return done, io.ErrUnexpectedEOF
-		}
-		done += n
-	}
-	return done, nil
-}
-
-// fill reads the piece that holds pos.
-func (p *pacedFile) fill(pos int64) error {
-	if err := p.c.ctx.Err(); err != nil {
-		return err
-	}
-	p.at = pos / alignment * alignment
-	want := len(p.buf)
-	rate := p.c.store.o.ScrubBytesPerSecond
-	if p.paced && rate > 0 {
-		want = int(min(max(rate/scrubPieces, alignment), int64(want)))
-	}
-	if left := p.limit - p.at; int64(want) > left {
-		want = int((left + alignment - 1) / alignment * alignment)
-	}
-	n, err := p.f.ReadAt(p.buf[:want/alignment*alignment], p.at)
-	if p.direct && errors.Is(err, syscall.EINVAL) { // the file system promised more than it does
-		f, errOpen := p.c.store.disk.open(p.path, false)
-		if errOpen != nil {
-			return errOpen
-		}
-		_ = p.closer.Close()
-		p.f, p.closer, p.direct = f, f, false
-		n, err = f.ReadAt(p.buf[:want/alignment*alignment], p.at)
-	}
-	p.n = n
-	if err != nil && !errors.Is(err, io.EOF) && n == 0 {
-		return err
-	}
-	if pos >= p.at+int64(n) {
-		return io.ErrUnexpectedEOF
-	}
-	if p.paced {
-		scrubBytes.Add(n)
-		return p.c.pause(n)
-	}
-	return nil
-}
-
-// pause waits as long as n bytes may take. Suspects do not wait for a pass to
-// end, which may take days; looking at them does not pause.
-func (c *scrubber) pause(n int) error {
-	rate := c.store.o.ScrubBytesPerSecond
-	if rate == 0 {
-		return nil
-	}
-	timer := c.store.o.Clock.NewTimer(time.Duration(float64(n) / float64(rate) * float64(time.Second)))
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C():
-			return nil
-		case <-c.wake:
-			c.lookAtSuspects()
-		case <-c.ctx.Done():
-			return c.ctx.Err()
-		}
-	}
 }

@@ -211,6 +211,25 @@ func (p *space) admitSlowly(n int64, own bool) error {
 	return fmt.Errorf("%w: %s", ErrFull, p.store.o.Dir)
 }
 
+// spare says whether n bytes may be taken for what can wait: the file of a
+// compaction or of a repair, a copy before a cut. It must not be what closes the
+// directory for records, so it stops where the slack begins.
+func (p *space) spare(n int64) error {
+	if !p.closed.Load() && p.records.Add(-n) >= p.room().slack() {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.askLocked()
+	if left := p.records.Add(-n); left >= r.slack() && !p.closed.Load() {
+		return nil
+	}
+	p.records.Add(n)
+	err := fmt.Errorf("%w: %s: %d bytes are free, %d of them are for records and the reserve", ErrFull, p.store.o.Dir, r.free, r.floor()+r.slack())
+	p.store.seldom("no room for a compaction, a repair or a copy, which waits", err)
+	return err
+}
+
 // wrote hears how an append's writes ended, and says what its caller is told:
 // after a write for which the disk had no room, ErrFull.
 func (p *space) wrote(err error) error {
@@ -237,6 +256,14 @@ func (p *space) wrote(err error) error {
 	p.refused.Inc()
 	p.mu.byWrite = true
 	p.closeLocked(err)
+	return err
+}
+
+// asFull makes ErrFull of a write for which the disk had no room.
+func asFull(err error) error {
+	if isFull(err) {
+		return fmt.Errorf("%w: %w", ErrFull, err)
+	}
 	return err
 }
 
