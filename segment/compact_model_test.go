@@ -204,6 +204,9 @@ func (r *compactRun) truncate() {
 func (r *compactRun) cutModel() {
 	end := r.l.EndOffset()
 	r.hw = min(r.hw, end)
+	if segs := r.l.Segments(); len(segs) > 1 && segs[1].Base <= r.l.StartOffset() {
+		r.forgot = true // wholly below the log start: the next recovery removes it, and its producers
+	}
 	kept := r.txns[:0]
 	for _, x := range r.txns {
 		x.bases = slices.DeleteFunc(x.bases, func(b int64) bool { return b >= end })
