@@ -177,6 +177,8 @@ func (l *Log) Cleanable(now time.Time, highWatermark int64) Cleanable {
 // Appends and reads go on beside it; only the swap of a finished file takes the
 // log's lock. An error leaves the log as it was after the last finished file.
 // Damage is a *DamageError, and the log is not due again before it is repaired.
+// While the history is being gathered the answer is ErrRebuilding, and Cleanable
+// finds nothing due.
 func (l *Log) Compact(ctx context.Context, now time.Time, highWatermark int64, o CompactOptions) (CompactStats, error) {
 	if !l.compacting.TryLock() {
 		return CompactStats{}, fmt.Errorf("compact %s: %w", l.id, ErrCompacting)
@@ -196,6 +198,11 @@ func (l *Log) Compact(ctx context.Context, now time.Time, highWatermark int64, o
 
 func (l *Log) compact(ctx context.Context, now time.Time, highWatermark int64, o CompactOptions) (CompactStats, error) {
 	if err := l.usable(); err != nil {
+		return CompactStats{}, err
+	}
+	// Without the producers nobody knows which transactions were aborted, and which
+	// batch a producer's newest is.
+	if err := l.Ready(); err != nil {
 		return CompactStats{}, err
 	}
 	if l.store.index.broken.Load() {

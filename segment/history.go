@@ -132,6 +132,7 @@ func (h *history) gather(stop func() bool) error {
 		if l.store.o.gate != nil {
 			l.store.o.gate(l)
 		}
+		invariants.Fault("segment.gatherHistory")
 		if stop() {
 			return fmt.Errorf("%w: %s", ErrClosed, l.id)
 		}

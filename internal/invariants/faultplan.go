@@ -52,9 +52,10 @@ type FaultPlan struct {
 
 // ParseFaultPlan reads
 //
-//	name:action:probability,… with seed=N among them for another seed than 1
+//	name:action:probability,… with seed=N among them for another seed than 1, and
+//	sleep=DURATION for other sleeps than 10 ms
 //
-// as in "segment.truncate*:crash:0.01,segment.beforeSync:sleep:0.5,seed=7".
+// as in "segment.truncate*:crash:0.01,segment.beforeSync:sleep:0.5,sleep=1s,seed=7".
 func ParseFaultPlan(s string) (*FaultPlan, error) {
 	p := &FaultPlan{Seed: 1}
 	for _, part := range strings.Split(s, ",") {
@@ -64,6 +65,14 @@ func ParseFaultPlan(s string) (*FaultPlan, error) {
 				return nil, fmt.Errorf("fault plan: seed %q: %w", seed, err)
 			}
 			p.Seed = n
+			continue
+		}
+		if sleep, ok := strings.CutPrefix(part, "sleep="); ok {
+			d, err := time.ParseDuration(sleep)
+			if err != nil || d <= 0 {
+				return nil, fmt.Errorf("fault plan: sleep %q is not a positive duration", sleep)
+			}
+			p.SleepFor = d
 			continue
 		}
 		f := strings.Split(part, ":")

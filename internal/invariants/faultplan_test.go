@@ -10,7 +10,7 @@ import (
 )
 
 func TestParseFaultPlan(t *testing.T) {
-	p, err := ParseFaultPlan("segment.truncate*:crash:0.5,seed=7,segment.beforeSync:sleep:1")
+	p, err := ParseFaultPlan("segment.truncate*:crash:0.5,seed=7,segment.beforeSync:sleep:1,sleep=3ms")
 	if err != nil || p.Seed != 7 || len(p.Rules) != 2 || p.Rules[0] != (FaultRule{"segment.truncate*", FaultCrash, 0.5}) {
 		t.Fatalf("%+v, %v", p, err)
 	}
@@ -22,6 +22,7 @@ func TestParseFaultPlan(t *testing.T) {
 		"a:crash:x":         "probability",
 		"a:crash:NaN":       "probability",
 		"a:crash:1,seed=-1": "seed",
+		"a:sleep:1,sleep=0": "sleep",
 		"[:crash:1":         "name",
 	} {
 		if _, err := ParseFaultPlan(s); err == nil || !strings.Contains(err.Error(), want) {
