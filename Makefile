@@ -10,14 +10,16 @@ COMPACT_BYTES ?= 5000000000
 COMPACT_KEYS ?= 10000000
 TORTURE_FILES ?= 2000
 CYCLES   ?= 50
+GB       ?= 10
+N        ?= 50000
 SEED     ?= 0
 
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
 
-.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop kill powercut bench microbench compactbench torture crash planted race fuzz clean
+.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop kill powercut bench microbench compactbench restartbench partitionsbench torture crash planted race fuzz clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 deps: deps-go deps-system deps-kafka ## fetch modules, Java and test clients, Apache Kafka's jars
 
@@ -61,7 +63,7 @@ lint: ## gofmt, go vet with all build tags, seams and step functions
 	if [ -n "$$unformatted" ]; then echo "not formatted (run gofmt -w):"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) vet -tags interop ./...
-	$(GO) vet -tags torture,planted ./cmd/lockstep ./fixtures/killloop ./internal/partition
+	$(GO) vet -tags torture,planted ./cmd/lockstep ./fixtures/killloop ./fixtures/restart ./internal/partition
 	$(GO) run ./internal/tidy/stepvet ./segment ./pipeline ./internal/...
 	$(GO) mod verify
 
@@ -86,6 +88,13 @@ microbench: ## append, read, look-up, worker, fetch and produce alone, with allo
 
 compactbench: ## compact COMPACT_BYTES (5 GB) with COMPACT_KEYS (10 million) beside appends: memory, append p99 against that before
 	$(GO) test -count=1 -timeout 60m -run '^$$' -bench '^BenchmarkCompactBeside$$' -benchtime 1x ./segment -compact.bytes $(COMPACT_BYTES) -compact.keys $(COMPACT_KEYS)
+
+restartbench: build ## fill GB gibibytes (10), then time starts after kill -9, without the index, after a clean stop
+	$(GO) test -tags torture -count=1 -timeout 60m -run '^TestRestart$$' -v ./fixtures/restart -args -gb $(GB)
+
+partitionsbench: build ## N partitions (50000) in a store and in a server: memory, open files, start and stop
+	$(GO) test -count=1 -timeout 60m -run '^$$' -bench '^BenchmarkPartitions$$' -benchtime 1x ./segment -partitions.n $(N)
+	$(GO) test -tags torture -count=1 -timeout 60m -run '^TestPartitions$$' -v ./fixtures/restart -args -n $(N)
 
 torture: ## every bit of two small data directories and TORTURE_FILES damages of larger ones: silent must be 0
 	$(GO) test -count=1 -timeout 60m -run '^TestTorture$$' -v ./segment -torture.every 1 -torture.files $(TORTURE_FILES)
