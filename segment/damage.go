@@ -47,7 +47,8 @@ func (l *Log) setDamaged(d *DamageError) (first bool) {
 		return false
 	}
 	damageFound.Inc()
-	l.store.o.Logger.Error("log is damaged and out of use until it is repaired", "log", l.id.String(), "file", d.File, "position", d.At, "offset", d.Offset, "err", d.Err)
+	l.store.o.Logger.Error("log is damaged and out of use until it is repaired", "log", l.id.String(), "file", d.File, "position", d.At, "offset", d.Offset, "err", d.Err,
+		"if_no_source_has_it", d.command())
 	return true
 }
 

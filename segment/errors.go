@@ -45,9 +45,14 @@ type DamageError struct {
 func (e *DamageError) Error() string {
 	text := fmt.Sprintf("segment: %s is damaged at position %d, offset %d: %v", e.File, e.At, e.Offset, e.Err)
 	if e.Dir != "" {
-		text += fmt.Sprintf("; nothing of the log is served until it is whole again; with the server stopped, lockstep repair --dir %s --log %s lists what is lost and says how to go on without it", e.Dir, e.Log)
+		text += fmt.Sprintf("; nothing of the log is served until it is whole again; with the server stopped, %s lists what is lost and says how to go on without it", e.command())
 	}
 	return text
+}
+
+// command is what an operator can type.
+func (e *DamageError) command() string {
+	return fmt.Sprintf("lockstep repair --dir %s --log %s", e.Dir, e.Log)
 }
 
 // Unwrap makes errors.Is(err, ErrCorrupt) hold.
