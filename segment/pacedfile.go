@@ -8,7 +8,9 @@ import (
 )
 
 // pacedFile reads a file forwards in pieces, and waits after each so that the
-// scrubber keeps its rate.
+// scrubber keeps its rate. A scanner looks a little ahead for headers and comes
+// back for the bodies; the end of the piece before is kept for that, so that
+// nothing is read twice.
 type pacedFile struct {
 	c      *scrubber
 	f      io.ReaderAt
@@ -39,7 +41,7 @@ func (c *scrubber) open(path string, limit int64, paced bool) (*pacedFile, error
 		}
 		p.f, p.closer = f, f
 	}
-	p.buf, p.free = directBuffer(windowSize)
+	p.buf, p.free = directBuffer(scanChunk + windowSize)
 	return p, nil
 }
 
@@ -71,16 +73,22 @@ func (p *pacedFile) fill(pos int64) error {
 	if err := p.c.ctx.Err(); err != nil {
 		return err
 	}
-	p.at = pos / alignment * alignment
-	want := len(p.buf)
+	from, keep := pos/alignment*alignment, 0
+	if end := p.at + int64(p.n); p.n > 0 && from == end {
+		keep = min(p.n, scanChunk)
+		copy(p.buf, p.buf[p.n-keep:p.n])
+	}
+	p.at = from - int64(keep)
+	want := windowSize
 	rate := p.c.store.o.ScrubBytesPerSecond
 	if p.paced && rate > 0 {
 		want = int(min(max(rate/scrubPieces, alignment), int64(want)))
 	}
-	if left := p.limit - p.at; int64(want) > left {
+	if left := p.limit - from; int64(want) > left {
 		want = int((left + alignment - 1) / alignment * alignment)
 	}
-	n, err := p.f.ReadAt(p.buf[:want/alignment*alignment], p.at)
+	piece := p.buf[keep:][:want/alignment*alignment]
+	n, err := p.f.ReadAt(piece, from)
 	if p.direct && errors.Is(err, syscall.EINVAL) { // the file system promised more than it does
 		f, errOpen := p.c.store.disk.open(p.path, false)
 		if errOpen != nil {
@@ -88,10 +96,10 @@ func (p *pacedFile) fill(pos int64) error {
 		}
 		_ = p.closer.Close()
 		p.f, p.closer, p.direct = f, f, false
-		n, err = f.ReadAt(p.buf[:want/alignment*alignment], p.at)
+		n, err = f.ReadAt(piece, from)
 	}
-	p.n = n
-	if pos >= p.at+int64(n) {
+	p.n = keep + n
+	if pos >= p.at+int64(p.n) {
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}

@@ -170,6 +170,9 @@ func (c *scrubber) pass() {
 			done[l] = struct{}{}
 		}
 	}
+	if c.ctx.Err() != nil { // a store that closes shows no logs any more
+		return
+	}
 	c.finished.Store(max(c.store.o.Clock.Now().UnixMilli(), c.started.Load()))
 	c.save()
 	scrubPasses.Inc()
