@@ -39,17 +39,21 @@ func (f *roomyFS) GetDiskUsage(string) (vfs.DiskUsage, error) {
 }
 
 // fullWorld is a manager over one log directory whose disk a test fills.
-func fullWorld(t *testing.T, change func(*metadata.Topic)) (*Partition, *roomyFS, *clock.Manual) {
+func fullWorld(t *testing.T, change func(*metadata.Topic), options ...func(*segment.Options)) (*Partition, *roomyFS, *clock.Manual) {
 	w := &world{t: t, disk: &disk{}, clock: clock.NewManual(time.UnixMilli(1_000_000))}
 	fs := &roomyFS{}
 	fs.FS = errorfs.Wrap(vfs.NewMem(), fs)
 	fs.free.Store(1 << 19)
 	var m atomic.Pointer[Manager]
 	quiet := slog.New(slog.DiscardHandler)
-	s, err := segment.Open(segment.Options{
+	o := segment.Options{
 		Dir: "data", FS: fs, Clock: w.clock, Logger: quiet, ReserveBytes: 100 << 10,
 		OnHealth: func(h segment.Health) { m.Load().DirHealth("data", h) },
-	})
+	}
+	for _, option := range options {
+		option(&o)
+	}
+	s, err := segment.Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,6 +120,43 @@ func TestFullDiskAndAMirror(t *testing.T) {
 	waitState(t, p, c, false)
 	if _, err := p.MirrorAppend(3, b); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Records that a mirror cuts are copied first. Without room for the copy the cut
+// goes on, or, where the copy is required, nothing is cut and the partition stays
+// online; with room it is.
+func TestCutOnAFullDisk(t *testing.T) {
+	for _, required := range []bool{false, true} {
+		p, fs, c := fullWorld(t, func(t *metadata.Topic) { t.MirrorName = "m" }, func(o *segment.Options) { o.KeepRequired = required })
+		for base := range int64(3) {
+			b := record.Batch(batch(1))
+			b.SetBaseOffset(base)
+			b.SetLeaderEpoch(1)
+			if _, err := p.MirrorAppend(3, b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fs.free.Store(60 << 10)
+		waitState(t, p, c, true)
+		for name, cut := range map[string]func() (Cut, error){
+			"cut":      func() (Cut, error) { return p.Truncate(3, 2) },
+			"cut full": func() (Cut, error) { return p.TruncateFully(3, 10) },
+		} {
+			if !required {
+				break
+			}
+			if got, err := cut(); !errors.Is(err, segment.ErrFull) || got != (Cut{}) || p.Info().LogEnd != 3 || p.Info().Offline != nil {
+				t.Errorf("%s: %+v, %v; log ends at %d, offline %v", name, got, err, p.Info().LogEnd, p.Info().Offline)
+			}
+		}
+		if required {
+			fs.free.Store(1 << 19)
+			waitState(t, p, c, false)
+		}
+		if got, err := p.Truncate(3, 2); err != nil || got.Offsets != 1 || (got.Kept != "") != required || p.Info().LogEnd != 2 {
+			t.Errorf("required %v: %+v, %v; log ends at %d", required, got, err, p.Info().LogEnd)
+		}
 	}
 }
 
