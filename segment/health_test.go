@@ -157,7 +157,9 @@ func TestFaultsOfTheDisk(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			disk := newFaultDisk()
-			s := mustOpen(t, testOptions(disk))
+			o := testOptions(disk)
+			o.ReserveBytes = 0 // the default
+			s := mustOpen(t, o)
 			for p := range int32(2) {
 				if _, err := s.OpenLog(topicA, p, Config{SegmentBytes: 500, RetentionMs: -1, RetentionBytes: -1}); err != nil {
 					t.Fatal(err)

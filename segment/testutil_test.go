@@ -53,11 +53,14 @@ func stamped(b []byte, base int64, epoch int32) []byte {
 	return b
 }
 
-// testOptions is a store in memory whose timers stand still.
+// testOptions is a store in memory whose timers stand still. It keeps no
+// reserve: a file system without fallocate has the ballast written into it, at
+// each first opening.
 func testOptions(fs vfs.FS) Options {
 	return Options{
 		Dir: "data", FS: fs, Clock: clock.NewManual(time.Unix(1_700_000_000, 0)),
 		Logger: slog.New(slog.DiscardHandler), IndexMemory: 1 << 20,
+		ReserveBytes: -1,
 	}
 }
 
