@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
 )
 
 // ballastFile is in the log directory, beside the logs.
@@ -54,6 +56,7 @@ func (b *ballast) make(size int64) {
 		return
 	}
 	b.size = size
+	invariants.Fault("segment.ballastMade")
 }
 
 func (b *ballast) create(size int64) error {
@@ -81,6 +84,7 @@ func (b *ballast) release() int64 {
 		return 0
 	}
 	b.size = 0
+	invariants.Fault("segment.ballastReleased")
 	return size
 }
 

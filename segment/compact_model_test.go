@@ -493,7 +493,7 @@ func (r *compactRun) compact(cutOff bool) {
 	o := CompactOptions{Memory: slotSize * rapid.SampledFrom([]int64{1, 3, 4, 1000}).Draw(t, "slots")}
 	crashAt, percent := -1, 0
 	if cutOff {
-		crashAt, percent = rapid.IntRange(0, 12).Draw(t, "point"), rapid.SampledFrom([]int{0, 50, 100}).Draw(t, "percent")
+		crashAt, percent = rapid.IntRange(0, 30).Draw(t, "point"), rapid.SampledFrom([]int{0, 50, 100}).Draw(t, "percent")
 	}
 	var crashed *vfs.MemFS
 	points := 0

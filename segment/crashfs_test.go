@@ -33,7 +33,11 @@ type crashFS struct {
 	ops   []fsOp
 	base  durableState
 	locks map[string]bool
+	usage vfs.DiskUsage // what it says of its room
 }
+
+// plenty is a disk that is never full.
+var plenty = vfs.DiskUsage{AvailBytes: 1 << 40, TotalBytes: 1 << 40}
 
 // node is an inode as programs see it.
 type node struct {
@@ -91,7 +95,7 @@ func (o fsOp) ofIndex() bool {
 
 func newCrashFS() *crashFS {
 	root := &node{ino: 1, children: map[string]*node{}}
-	return &crashFS{root: root, last: 1, base: durableState{1: {names: map[string]int{}}}, locks: map[string]bool{}}
+	return &crashFS{root: root, last: 1, base: durableState{1: {names: map[string]int{}}}, locks: map[string]bool{}, usage: plenty}
 }
 
 // durableState is what a power cut leaves for certain, and what it may leave.
@@ -204,7 +208,7 @@ func (d durableState) crash(l loss, rng *rand.Rand) *crashFS {
 		names, blocks = rng.IntN(6), rng.IntN(6)
 		cut = d.newest(rng)
 	}
-	next := &crashFS{last: 1, base: durableState{}, locks: map[string]bool{}}
+	next := &crashFS{last: 1, base: durableState{}, locks: map[string]bool{}, usage: plenty}
 	made := map[int]*node{}
 	var build func(ino int) *node
 	build = func(ino int) *node {
@@ -360,6 +364,7 @@ func (f *crashFS) eachPrefix(from, to int, fn func(k int, d durableState)) {
 func (f *crashFS) crashNow(l loss, rng *rand.Rand) (c *crashFS) {
 	n := f.count()
 	f.eachPrefix(n, n, func(_ int, d durableState) { c = d.crash(l, rng) })
+	c.usage = f.usage
 	return c
 }
 
@@ -587,8 +592,16 @@ func (*crashFS) PathBase(p string) string    { return path.Base(p) }
 func (*crashFS) PathJoin(e ...string) string { return path.Join(e...) }
 func (*crashFS) PathDir(p string) string     { return path.Dir(p) }
 func (*crashFS) Unwrap() vfs.FS              { return nil }
-func (*crashFS) GetDiskUsage(string) (vfs.DiskUsage, error) {
-	return vfs.DiskUsage{AvailBytes: 1 << 40, TotalBytes: 1 << 40}, nil
+func (f *crashFS) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.usage, nil
+}
+
+func (f *crashFS) setUsage(u vfs.DiskUsage) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.usage = u
 }
 
 // tree lists the files below dir with their content, for comparing.

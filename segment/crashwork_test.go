@@ -1,6 +1,10 @@
 package segment
 
-import "github.com/lockstep-kafka/lockstep/internal/producer"
+import (
+	"slices"
+
+	"github.com/lockstep-kafka/lockstep/internal/producer"
+)
 
 type producerTxn = producer.OpenTxn
 
@@ -30,7 +34,9 @@ func each(fn func(r *crashRun, g *crashLog)) func(r *crashRun) {
 }
 
 // crashWorkloads are short, one for each kind of operation.
-var crashWorkloads = []crashWorkload{
+var crashWorkloads = slices.Concat(basicWorkloads, compactWorkloads, repairWorkloads)
+
+var basicWorkloads = []crashWorkload{
 	{name: "open", run: func(r *crashRun) { appends(3)(r); r.flush(r.logs[0]) }},
 	{name: "append", prepare: appends(4), run: appends(6)},
 	{name: "roll", prepare: appends(8), run: func(r *crashRun) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
 	"github.com/lockstep-kafka/lockstep/internal/obs"
 )
 
@@ -156,6 +157,7 @@ func (l *Log) forgetNote() error {
 		}
 		return err
 	}
+	invariants.Fault("segment.noteRemoved")
 	return l.store.disk.syncDir(l.dir)
 }
 

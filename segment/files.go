@@ -178,6 +178,7 @@ func (d disk) cut(path string, size int64) error {
 		if err := t.Truncate(path, size); err != nil {
 			return err
 		}
+		invariants.Fault("segment.fileCut")
 		f, err := d.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
 		if err != nil {
 			return err
@@ -191,6 +192,7 @@ func (d disk) cut(path string, size int64) error {
 		}
 		err = f.Truncate(size)
 		if err == nil {
+			invariants.Fault("segment.fileCut")
 			err = d.sync(f) // the size is metadata: fdatasync need not keep it
 		}
 		return errors.Join(err, f.Close())
@@ -218,9 +220,11 @@ func (d disk) replace(path string, content io.Reader) error {
 	if err = errors.Join(err, dst.Close()); err != nil {
 		return err
 	}
+	invariants.Fault("segment.fileWritten")
 	if err := d.Rename(tmp, path); err != nil {
 		return err
 	}
+	invariants.Fault("segment.fileRenamed")
 	return d.syncDir(d.PathDir(path))
 }
 

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
 )
 
 // index is the one Pebble store of a log directory: offset and time index,
@@ -128,6 +130,7 @@ func (x *index) wipe() error {
 	if err := x.disk.RemoveAll(x.dir); err != nil {
 		return err
 	}
+	invariants.Fault("segment.indexWiped")
 	if err := x.disk.Remove(x.marker); err != nil {
 		if _, still := x.disk.Stat(x.marker); still == nil {
 			return err

@@ -84,6 +84,7 @@ func (q *quarantine) keepFile(id LogID, base int64, file string) (string, error)
 	if err := vfs.LinkOrCopy(d.FS, file, path); err != nil {
 		return "", fmt.Errorf("quarantine %s: %w", file, err)
 	}
+	invariants.Fault("segment.quarantineLink")
 	if err := d.syncDir(d.PathDir(path)); err != nil {
 		return "", err
 	}
@@ -198,6 +199,7 @@ func (q *quarantine) remove(k kept) error {
 	if err := d.Remove(k.path); err != nil {
 		return err
 	}
+	invariants.Fault("segment.quarantineRemoved")
 	dir := d.PathDir(k.path)
 	if names, err := d.List(dir); err == nil && len(names) == 0 {
 		_ = d.Remove(dir)
@@ -254,6 +256,7 @@ func (q *quarantine) keepRange(l *Log, offset, end int64) (k Kept, err error) {
 	}
 	k = Kept{Path: path, From: offset, To: offset}
 	if err = q.copyRange(l, f, &k, end); err == nil {
+		invariants.Fault("segment.keepWritten")
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {

@@ -139,6 +139,7 @@ func (r *recovery) finishReset() error {
 		if err := l.removeSegment(s); err != nil {
 			return err
 		}
+		invariants.Fault("segment.restartRemoved")
 	}
 	// Durably, before the mark that says so: whoever syncs the marks next, for
 	// another log say, makes that durable.
@@ -510,7 +511,7 @@ func (r *recovery) apply() error {
 	if n := len(r.segments); n > 0 {
 		end = r.segments[n-1].end
 	}
-	if end < r.mark.durable && !invariants.Planted("damageAsTornTail") {
+	if end < r.mark.durable && !invariants.Planted("damageAsTornTail") && !invariants.Planted("laterSegmentDeleted") {
 		return &DamageError{File: l.dir, Offset: end, Err: fmt.Errorf("log ends at %d, offsets up to %d were durable", end, r.mark.durable)}
 	}
 	if err := r.cutFiles(); err != nil {
@@ -589,6 +590,7 @@ func (r *recovery) cutFiles() error {
 		if err := l.store.disk.cut(s.path(), s.size); err != nil {
 			return err
 		}
+		invariants.Fault("segment.recoverCut")
 		end = s.end
 	}
 	// The index may know more of what was cut than it should.
@@ -618,6 +620,7 @@ func (r *recovery) syncFiles(end int64) error {
 			if err := errors.Join(f.SyncData(), f.Close()); err != nil {
 				return err
 			}
+			invariants.Fault("segment.recoverSynced")
 		}
 		if err := r.l.store.disk.syncDir(r.l.dir); err != nil {
 			return err
@@ -634,6 +637,7 @@ func (r *recovery) dropBelowStart() error {
 		if err := r.l.removeSegment(s); err != nil {
 			return fmt.Errorf("recover %s: %w", r.l.id, err)
 		}
+		invariants.Fault("segment.recoverDropped")
 	}
 	return r.l.putMark(r.cut, -1)
 }

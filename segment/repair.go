@@ -146,6 +146,7 @@ func (l *Log) listForRepair(r *recovery) error {
 	if err := l.store.disk.Remove(d.File); err != nil {
 		return err
 	}
+	invariants.Fault("segment.repairSwapRemoved")
 	r.segments = nil
 	return r.list()
 }
@@ -320,6 +321,7 @@ func (l *Log) putRight(v *Survey, made []*rebuilt, done *Repaired) error {
 	if err := l.forgetFiles(v); err != nil {
 		return err
 	}
+	invariants.Fault("segment.repairForgotten")
 	l.mu.RLock()
 	for _, s := range l.mu.segments {
 		l.store.files.drop(s, true)
@@ -328,6 +330,7 @@ func (l *Log) putRight(v *Survey, made []*rebuilt, done *Repaired) error {
 	if err := l.promise(v, made); err != nil {
 		return err
 	}
+	invariants.Fault("segment.repairPromised")
 	for _, b := range made {
 		path, err := b.takeName()
 		if path != "" {
@@ -390,6 +393,11 @@ func (l *Log) forgetFiles(v *Survey) error {
 			for _, kind := range []byte{kindOffset, kindTime, kindSummary} {
 				_ = b.DeleteRange(l.id.key(kind, f.base), l.id.key(kind, max(f.end, f.base)), nil)
 			}
+			if f.damaged {
+				// What a snapshot behind it says may come from what was damaged. A start
+				// that finishes the repair must not know it any more.
+				_ = b.DeleteRange(l.id.key(kindProducer, f.base+1), after(l.id.key(kindProducer)), nil)
+			}
 		}
 	})
 	if err := x.do(func() error { return x.db.Flush() }); err != nil {
@@ -431,8 +439,6 @@ func (b *rebuilt) takeName() (quarantined string, err error) {
 	m := summary{size: b.seg.size, end: b.seg.end, times: b.seg.times, epochs: epochsIn(&b.seen, b.seg.base, b.seg.end)}
 	x.write(func(p *pebble.Batch) {
 		_ = p.Set(l.id.key(kindSummary, b.seg.base), l.stamp(m.encode()), nil)
-		// What a snapshot inside says may come from what was damaged.
-		_ = p.DeleteRange(l.id.key(kindProducer, b.seg.base+1), after(l.id.key(kindProducer)), nil)
 	})
 	return quarantined, nil
 }

@@ -380,6 +380,7 @@ func (r *recovery) finishSwap(name string, base, end int64) error {
 			return err
 		}
 		replaced++
+		invariants.Fault("segment.recoverReplaced")
 	}
 	r.segments = append(kept, &segment{log: r.l, base: base, end: base, times: unknownTimes})
 	if err := d.syncDir(r.l.dir); err != nil { // see exchange
@@ -388,6 +389,7 @@ func (r *recovery) finishSwap(name string, base, end int64) error {
 	if err := d.Rename(path, d.PathJoin(r.l.dir, fileName(base))); err != nil {
 		return err
 	}
+	invariants.Fault("segment.recoverSwapped")
 	r.l.store.o.Logger.Info("interrupted replacement of segments was finished", "log", r.l.id.String(), "from", base, "to", end,
 		"file", d.PathJoin(r.l.dir, fileName(base)), "files_removed", replaced)
 	return d.syncDir(r.l.dir)

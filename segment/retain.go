@@ -74,6 +74,7 @@ func (l *Log) advance(start int64) (deleted int, err error) {
 	if err := l.store.disk.syncDir(l.dir); err != nil {
 		return 0, l.fail(err)
 	}
+	invariants.Fault("segment.startSynced")
 	for _, s := range gone {
 		if err := l.removeSegment(s); err != nil {
 			return 0, l.fail(err)

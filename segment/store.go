@@ -164,6 +164,7 @@ func (s *Store) finishDeletes() error {
 				return err
 			}
 		}
+		invariants.Fault("segment.deleteFound")
 		path := s.disk.PathJoin(s.dir, name)
 		if err := s.disk.RemoveAll(path); err != nil {
 			return err
@@ -297,6 +298,7 @@ func (l *Log) open() error {
 		if err := d.MkdirAll(l.dir, 0o755); err != nil {
 			return err
 		}
+		invariants.Fault("segment.directoryMade")
 		l.mu.newDir = true
 	}
 	err := l.recover(fresh)
@@ -372,6 +374,7 @@ func (s *Store) delete(id LogID) error {
 	if err := s.marks.put(true, change{id: id, delete: true}); err != nil {
 		return err
 	}
+	invariants.Fault("segment.deleteMarked")
 	s.index.write(func(b *pebble.Batch) { _ = b.DeleteRange(id.prefix(), after(id.prefix()), nil) })
 	return s.disk.RemoveAll(gone)
 }
@@ -408,6 +411,7 @@ func (s *Store) Close() error {
 	s.scrubber.close()
 	s.gather.close()
 	s.flusher.close()
+	invariants.Fault("segment.stopFlushed")
 	clean := s.failure() == nil && (s.marks.clean || !s.partial)
 	for _, l := range logs {
 		if err := l.finish(); err != nil {
@@ -420,6 +424,7 @@ func (s *Store) Close() error {
 	if errIndex := s.index.close(); errIndex != nil {
 		clean = false // recovery then looks for itself
 	}
+	invariants.Fault("segment.stopIndexed")
 	err = errors.Join(err, s.marks.close(clean), s.lock.Close())
 	if err != nil {
 		return fmt.Errorf("close log directory %s: %w", s.o.Dir, err)

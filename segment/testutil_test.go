@@ -26,6 +26,7 @@ type testBatch struct {
 	seq     int32
 	txn     bool
 	gapLast int32 // compaction took the last records: the batch spans more offsets
+	keys    func() (key []byte, tombstone bool)
 }
 
 func (b testBatch) build() []byte {
@@ -34,6 +35,14 @@ func (b testBatch) build() []byte {
 		recs[i] = record.Record{OffsetDelta: int32(i), TimestampDelta: int64(i), Value: make([]byte, b.value)}
 		for j := range recs[i].Value {
 			recs[i].Value[j] = byte(b.base + int64(i) + int64(b.epoch)*7)
+		}
+	}
+	if b.keys != nil {
+		for i := range recs {
+			var tombstone bool
+			if recs[i].Key, tombstone = b.keys(); tombstone {
+				recs[i].Value = nil
+			}
 		}
 	}
 	if b.gapLast > 0 {

@@ -296,6 +296,7 @@ func (l *Log) restartFiles(gone []*segment, next *segment) error {
 	if err := l.putMark(true, -1); err != nil {
 		return err
 	}
+	invariants.Fault("segment.restartDone")
 	l.store.index.write(func(b *pebble.Batch) {
 		_ = b.DeleteRange(l.id.prefix(), after(l.id.prefix()), nil)
 	})

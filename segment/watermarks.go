@@ -196,6 +196,7 @@ func (w *watermarks) put(sync bool, changes ...change) error {
 		return fmt.Errorf("write %s: %w", w.pathLocked(), err)
 	}
 	w.mu.pos += int64(len(b))
+	invariants.Fault("segment.markWritten")
 	if sync {
 		return w.syncLocked()
 	}
@@ -271,6 +272,7 @@ func (w *watermarks) writeSlot(path string, b []byte) error {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
+	invariants.Fault("segment.slotWritten")
 	return w.disk.syncDir(w.dir)
 }
 
