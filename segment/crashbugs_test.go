@@ -230,3 +230,60 @@ func TestRestartFinishedBeforeItIsNoted(t *testing.T) {
 		t.Fatal("no mark was noted")
 	}
 }
+
+// A loss was accepted, the power went, and the start that finished it gathered
+// producers from the files: the transaction that began in what was lost begins
+// later now. A start after a kill took them from a snapshot of before the loss.
+func TestAcceptedLossForgetsProducers(t *testing.T) {
+	fs := newCrashFS()
+	o := testOptions(fs)
+	c := Config{SegmentBytes: 1, RetentionMs: -1, RetentionBytes: -1}
+	s := mustOpen(t, o)
+	l := mustLog(t, s, c)
+	mustAppend(t, l, testBatch{base: 0, n: 2}.build())
+	mustAppend(t, l, testBatch{base: 2, n: 2, pid: 7, txn: true}.build())
+	mustAppend(t, l, testBatch{base: 4, n: 2, pid: 7, seq: 2, txn: true}.build())
+	mustAppend(t, l, testBatch{base: 6, n: 2}.build())
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f, err := fs.OpenReadWrite(logFile(2), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("damage"), record.HeaderSize); err != nil {
+		t.Fatal(err)
+	}
+	found, err := Inspect(o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := fs.count()
+	if _, err := AcceptLoss(t.Context(), o, found); err != nil {
+		t.Fatal(err)
+	}
+	renames := 0
+	fs.eachPrefix(from, fs.count(), func(k int, d durableState) {
+		if fs.ops[k-1].kind != opRename || !strings.HasSuffix(fs.ops[k-1].newName, swapSuffix) {
+			return
+		}
+		renames++
+		next := d.crash(loseNone, nil)
+		for start := range 3 {
+			o.FS = next
+			s := mustOpen(t, o)
+			l := mustLog(t, s, c)
+			if open := l.OpenTxns(); len(open) != 1 || open[0].First != 4 {
+				t.Errorf("start %d: open transactions %v, want one from 4", start, open)
+			}
+			if start > 0 { // a kill
+				next = next.crashNow(loseAll, nil)
+			} else if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	if renames != 1 {
+		t.Fatalf("%d renames to a .swap", renames)
+	}
+}
