@@ -289,10 +289,22 @@ func (r *crashRun) crash(l loss, noIndex bool) {
 		if err != nil {
 			r.fatal("log %d after a power cut with %s of the unsynced: %v", i, l, err)
 		}
-		g.state, g.durable, g.start = found, found.end, found.start
+		g.state, g.durable, g.start = r.forget(found, g.l), found.end, found.start
 		g.hw = g.l.HighWatermark()
 		g.hwDurable = g.hw
 	}
+}
+
+// forget lets go of what compaction took, where a recovery that had lost the
+// index was left with nothing to know it from: what comes later builds on that.
+func (r *crashRun) forget(s logState, l *Log) logState {
+	bare := s
+	bare.original = nil
+	e := expected{hwMax: s.end}
+	if s.original == nil || s.compacted || bare.checkProducers(l, nil, e) != nil || bare.checkEpochs(l, bare.visible(), e) != nil {
+		return s
+	}
+	return bare
 }
 
 func newRng(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) }

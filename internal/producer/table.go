@@ -373,10 +373,10 @@ func (t *Table) Expire(before int64) int {
 	for id, s := range t.producers {
 		if s.txnFirst < 0 && s.lastTime < before {
 			delete(t.producers, id)
-			t.latest = nil
 			n++
 		}
 	}
+	t.latest = nil
 	return n
 }
 

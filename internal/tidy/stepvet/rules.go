@@ -41,6 +41,9 @@ var ours = rules{
 		internal/group/entry.go internal/group/state.go`),
 	exceptions: []exception{
 		{"segment/ballast.go", "os.Create", "the kernel is asked for blocks by descriptor; file systems without one take the branch below"},
+		{"segment/slots_linux.go", "golang.org/x/sys/unix.Mmap", "memory without a file, for the offset map of a compaction: the collector would keep it"},
+		{"segment/slots_linux.go", "golang.org/x/sys/unix.Madvise", "the same memory"},
+		{"segment/slots_linux.go", "golang.org/x/sys/unix.Munmap", "the same memory"},
 		{"internal/kafka/conn.go", "time.Now", "deadlines of a socket are moments of the machine's clock, which the network poller compares them with"},
 		{"internal/kafka/sendrecords.go", "time.Now", "deadline of a socket, as in conn.go"},
 		{"internal/kafka/server.go", "time.After", "a pause after a failed accept on a real socket; nothing is decided by it"},
