@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/lockstep-kafka/lockstep/internal/invariants"
 	"github.com/lockstep-kafka/lockstep/internal/producer"
@@ -413,10 +414,13 @@ func (s *Store) Close() error {
 	s.flusher.close()
 	invariants.Fault("segment.stopFlushed")
 	clean := s.failure() == nil && (s.marks.clean || !s.partial)
+	var finish errgroup.Group
+	finish.SetLimit(flushers)
 	for _, l := range logs {
-		if err := l.finish(); err != nil {
-			clean = false
-		}
+		finish.Go(l.finish)
+	}
+	if err := finish.Wait(); err != nil {
+		clean = false
 	}
 	s.health.close()
 	s.health.unregister()
@@ -440,7 +444,9 @@ func (l *Log) finish() error {
 		return nil
 	}
 	err := l.usable()
-	if err == nil {
+	// A log without a byte has nothing to lose: where a power cut takes the names of
+	// its files, recovery makes them again from the marks.
+	if err == nil && (len(l.mu.segments) != 1 || l.mu.segments[0].size > 0) {
 		err = l.sync()
 	}
 	l.mu.RLock()
@@ -449,7 +455,9 @@ func (l *Log) finish() error {
 	}
 	l.mu.RUnlock()
 	if err == nil && l.damaged.Load() == nil {
-		if seg := l.active(); seg.size > 0 || len(l.mu.segments) > 1 {
+		seg := l.active()
+		told := l.checkpointed.size == seg.size && l.checkpointed.end == l.mu.end
+		if (seg.size > 0 || len(l.mu.segments) > 1) && !told {
 			l.close(seg, l.mu.tail, l.mu.end)
 		}
 		err = l.putMark(false, -1)

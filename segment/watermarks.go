@@ -78,6 +78,7 @@ type watermarks struct {
 		file       dataFile
 		pos        int64
 		room       int64 // length of the slot's file
+		behind     bool  // a write failed: marks has changes that the slot has not
 		err        error // a failed sync: the file is dead
 		buf        []byte
 	}
@@ -172,14 +173,21 @@ func (w *watermarks) put(sync bool, changes ...change) error {
 	}
 	b := w.mu.buf[:0]
 	for _, c := range changes {
-		if c.delete {
+		old, known := w.mu.marks[c.id]
+		switch {
+		case c.delete:
 			delete(w.mu.marks, c.id)
-		} else {
+		case known && old == c.mark && !w.mu.behind:
+			continue // opened or closed without a change
+		default:
 			w.mu.marks[c.id] = c.mark
 		}
 		b = c.append(b)
 	}
 	w.mu.buf = b
+	if len(b) == 0 && !sync {
+		return nil
+	}
 	if w.mu.pos+int64(len(b)) > w.mu.room {
 		err := w.snapshotLocked(false)
 		if err == nil {
@@ -193,6 +201,7 @@ func (w *watermarks) put(sync bool, changes ...change) error {
 	}
 	// A write that fails changes nothing: the next one goes to the same place.
 	if _, err := w.mu.file.WriteAt(b, w.mu.pos); err != nil {
+		w.mu.behind = true
 		return fmt.Errorf("write %s: %w", w.pathLocked(), err)
 	}
 	w.mu.pos += int64(len(b))
@@ -254,7 +263,7 @@ func (w *watermarks) snapshotLocked(clean bool) error {
 		_ = w.mu.file.Close()
 	}
 	w.mu.file, w.mu.slot, w.mu.seq = f, next, w.mu.seq+1
-	w.mu.pos, w.mu.room = pos, room
+	w.mu.pos, w.mu.room, w.mu.behind = pos, room, false
 	return nil
 }
 
