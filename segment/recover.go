@@ -559,7 +559,7 @@ func (r *recovery) apply() error {
 	l.hw.Store(min(max(r.mark.hw, start), l.mu.end))
 	l.mu.producers.Replicated(l.hw.Load())
 	l.stored, l.checkpointed = 0, checkpointed{}
-	if !r.later && r.walked.size > 0 && r.at == n-1 {
+	if !r.later && !r.cut && r.walked.size > 0 && r.at == n-1 {
 		l.checkpointed = checkpointed{size: r.walked.size, end: r.walked.end}
 	}
 	l.publishLocked()
