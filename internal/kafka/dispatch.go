@@ -59,6 +59,7 @@ type api struct {
 const (
 	keyProduce     = 0
 	keyFetch       = 1
+	keyListOffsets = 2
 	keyJoinGroup   = 11
 	keySyncGroup   = 14
 	keyApiVersions = 18
@@ -66,9 +67,11 @@ const (
 	maxKey = 107
 )
 
-// waits tells whether requests of a key wait for other clients: they end early
+// waits tells whether requests of a key wait, for other clients mostly: they end early
 // when the server closes, and hold no decoding budget while they wait.
-func waits(key int16) bool { return key == keyFetch || key == keyJoinGroup || key == keySyncGroup }
+func waits(key int16) bool {
+	return key == keyFetch || key == keyListOffsets || key == keyJoinGroup || key == keySyncGroup
+}
 
 // register adds a key to the table. Only register* functions called from
 // registerAll use it; the same key twice is a bug.

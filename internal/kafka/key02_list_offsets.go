@@ -1,10 +1,15 @@
 package kafka
 
 import (
+	"context"
+	"errors"
+	"time"
+
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/lockstep-kafka/lockstep/internal/partition"
+	"github.com/lockstep-kafka/lockstep/segment"
 )
 
 // ListOffsets (v1-v10)
@@ -13,6 +18,8 @@ import (
 //   - Latest is the high watermark, or with read_committed the last stable
 //     offset; a lookup never answers with an offset that a consumer of the same
 //     isolation could not read.
+//   - While a log's history is being gathered, what needs it waits for some
+//     seconds: librdkafka's look-up by time gives up on the error at once.
 //   - Everything is local: earliest local is the log start, the last tiered
 //     offset does not exist.
 //
@@ -29,7 +36,7 @@ import (
 //
 // Not done: v11, the earliest offset that is waiting for upload.
 func (s *Server) registerListOffsets() {
-	s.register(2, 1, 10, s.listOffsets)
+	s.register(keyListOffsets, 1, 10, s.listOffsets)
 }
 
 // Timestamps that the partition does not know.
@@ -38,10 +45,15 @@ const (
 	tsLastTiered    = -5
 )
 
+// historyWait stays well below the request timeouts of clients.
+const historyWait = 5 * time.Second
+
 func (s *Server) listOffsets(r *request, body kmsg.Request) (kmsg.Response, error) {
 	req := body.(*kmsg.ListOffsetsRequest)
 	resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
 	img := s.o.Controller.Image()
+	ctx, cancel := context.WithTimeout(r.ctx, historyWait) // for all partitions together
+	defer cancel()
 	resp.Topics = make([]kmsg.ListOffsetsResponseTopic, 0, len(req.Topics))
 	for i := range req.Topics {
 		rt := kmsg.NewListOffsetsResponseTopic()
@@ -60,6 +72,9 @@ func (s *Server) listOffsets(r *request, body kmsg.Request) (kmsg.Response, erro
 				err = missing(topic, in.Partition, false)
 			} else {
 				out.Offset, out.Timestamp, out.LeaderEpoch, err = listOffset(p, in, req.IsolationLevel)
+				if errors.Is(err, segment.ErrRebuilding) && p.Ready(ctx) == nil {
+					out.Offset, out.Timestamp, out.LeaderEpoch, err = listOffset(p, in, req.IsolationLevel)
+				}
 			}
 			if err != nil {
 				out.Offset, out.Timestamp, out.LeaderEpoch = -1, -1, -1

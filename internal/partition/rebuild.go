@@ -14,7 +14,8 @@ import (
 // answered until then so that clients go on by themselves:
 //
 //	produce with a producer id   not leader: every client asks again
-//	list offsets, epoch ends     offsets are not available: likewise
+//	list offsets, epoch ends     offsets are not available: likewise, after a wait of some
+//	                             seconds for list offsets (internal/kafka)
 //	fetch, read committed        empty; the last stable offset is not told
 //	fetch after another epoch    empty, unless the batch before the offset proves
 //	                             that the histories agree
