@@ -554,6 +554,12 @@ func (r *recovery) apply() error {
 	if created {
 		l.mu.names++
 	}
+	if end <= r.mark.start {
+		// Nothing of it was ever durable, and so maybe not its directory, whoever
+		// made that: the first flush syncs both names.
+		l.mu.newDir = true
+		l.mu.names++
+	}
 	l.durable.Store(end)
 	l.mu.proof = l.proofLocked()
 	l.hw.Store(min(max(r.mark.hw, start), l.mu.end))
@@ -624,6 +630,9 @@ func (r *recovery) syncFiles(end int64) error {
 		}
 		if err := r.l.store.disk.syncDir(r.l.dir); err != nil {
 			return err
+		}
+		if r.mark.durable <= r.mark.start { // nor may the directory itself be
+			return r.l.store.disk.syncDir(r.l.store.dir)
 		}
 	}
 	return nil
