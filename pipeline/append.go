@@ -86,7 +86,7 @@ func (w *Worker) verify(p *Pipeline, b []byte, s *VerifyState) (good int, err er
 	if good > 0 || p.lastEpoch >= 0 || !errors.As(err, &offset) || offset.Last < s.NextOffset {
 		return good, err
 	}
-	target, ok := p.o.Target.(restarter)
+	target, ok := p.o.Target.(Restarter)
 	if !ok {
 		return good, err
 	}
@@ -99,7 +99,7 @@ func (w *Worker) verify(p *Pipeline, b []byte, s *VerifyState) (good int, err er
 	p.gate.Lock()
 	var local error
 	if p.gate.attached {
-		local = target.TruncateFully(p.gate.leaderEpoch, offset.Base)
+		local = target.RestartEmpty(p.gate.leaderEpoch, offset.Base)
 	}
 	p.gate.Unlock()
 	if local != nil {

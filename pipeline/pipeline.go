@@ -24,11 +24,11 @@ type Target interface {
 	HighWatermark() int64
 }
 
-// restarter is a Target whose empty log can be given another first offset. It
+// Restarter is a Target whose empty log can be given another first offset. It
 // is needed when the source's log start lies inside a batch (DeleteRecords):
 // the batch is copied whole, and the log start then moves into it again.
-type restarter interface {
-	TruncateFully(leaderEpoch int32, start int64) error
+type Restarter interface {
+	RestartEmpty(leaderEpoch int32, start int64) error
 }
 
 // Options make a Pipeline.

@@ -130,7 +130,7 @@ func (m *memTarget) AdvanceLogStart(leaderEpoch int32, start int64) error {
 
 type restartingTarget struct{ *memTarget }
 
-func (m restartingTarget) TruncateFully(leaderEpoch int32, start int64) error {
+func (m restartingTarget) RestartEmpty(leaderEpoch int32, start int64) error {
 	m.s.log("%s begins at %d in epoch %d", m.name, start, leaderEpoch)
 	m.start, m.end, m.hw, m.epoch = start, start, start, -1
 	return nil

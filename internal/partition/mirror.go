@@ -3,6 +3,8 @@ package partition
 import (
 	"context"
 	"fmt"
+
+	"github.com/lockstep-kafka/lockstep/pipeline"
 )
 
 // MirrorAppend writes batches of the source as they are: offsets, epochs,
@@ -94,6 +96,24 @@ func (p *Partition) TruncateFully(leaderEpoch int32, start int64) (cut Cut, err 
 		p.log.SetHighWatermark(next.highWatermark)
 	}
 	return cut, p.storage(err)
+}
+
+// The pipeline asks for these by type assertions, which a changed signature
+// quietly fails: the mirror of a source whose log starts inside a batch once
+// stayed FAILED because of it.
+var (
+	_ pipeline.Restarter       = (*Partition)(nil)
+	_ interface{ Full() bool } = (*Partition)(nil)
+)
+
+// RestartEmpty lets a log without batches begin at start: the source's log start
+// lies inside its first batch, and that batch is copied whole.
+func (p *Partition) RestartEmpty(leaderEpoch int32, start int64) error {
+	if i := p.Info(); i.LogEnd > i.LogStart {
+		return p.wrap(fmt.Errorf("log has offsets %d to %d, it cannot begin at %d", i.LogStart, i.LogEnd, start))
+	}
+	_, err := p.TruncateFully(leaderEpoch, start)
+	return err
 }
 
 // Flush makes everything in the log durable.

@@ -371,7 +371,13 @@ func TestMirrorTopic(t *testing.T) {
 	if hw := p.HighWatermark(); hw != 10 || end(p) != 10 {
 		t.Fatalf("after the cut: high watermark %d, end %d", hw, end(p))
 	}
-	if _, err := p.TruncateFully(3, 500); err != nil {
+	if err := p.RestartEmpty(3, 500); err == nil || end(p) != 10 {
+		t.Fatalf("a log with batches was restarted: %v, end %d", err, end(p))
+	}
+	if _, err := p.TruncateFully(3, 600); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.RestartEmpty(3, 500); err != nil { // the source's batch begins below its log start
 		t.Fatal(err)
 	}
 	if _, err := p.MirrorAppend(3, mirrored(500, 4)); err != nil || p.HighWatermark() != 510 {
