@@ -142,7 +142,7 @@ func (r *compactRun) endTxn() {
 	t := r.t
 	open := r.l.OpenTxns()
 	if len(open) == 0 {
-		t.Skip()
+		t.Skip() // nothing to end: rapid draws another action
 	}
 	x := rapid.SampledFrom(open).Draw(t, "txn")
 	kind, epoch := record.Commit, x.Epoch
@@ -226,7 +226,7 @@ func (r *compactRun) cutModel() {
 func (r *compactRun) setStart() {
 	lso := r.l.LastStable(r.hw)
 	if lso < r.l.StartOffset() {
-		r.t.Skip()
+		r.t.Skip() // the start may not pass the last stable offset: rapid draws another action
 	}
 	first := r.l.Segments()[0].Base
 	if err := r.l.SetStartOffset(int64(rapid.IntRange(int(r.l.StartOffset()), int(lso)).Draw(r.t, "start"))); err != nil {
