@@ -22,6 +22,7 @@ import (
 var (
 	compactBytes  = flag.Int64("compact.bytes", 64<<20, "size of the log that BenchmarkCompactBeside compacts")
 	compactKeys   = flag.Int("compact.keys", 128_000, "its distinct keys, each of which has two records")
+	compactOwn    = flag.Bool("compact.own", false, "append to the log that is compacted, not to another")
 	compactMemory = flag.Int64("compact.memory", 128<<20, "CompactOptions.Memory")
 	compactRate   = flag.Int64("compact.rate", 0, "bytes that compaction may read and write per second; 0: as fast as it goes")
 )
@@ -97,8 +98,8 @@ func BenchmarkCompact(b *testing.B) {
 }
 
 // BenchmarkCompactBeside compacts one log, in as many rounds as its memory asks
-// for, while another log of the store is appended to at a steady pace, and
-// compares the appends' latency with that before. `make compactbench` runs it
+// for, while another log of the store (or, asked so, the same one) is appended
+// to at a steady pace, and compares the appends' latency with that before. `make compactbench` runs it
 // with 5 GB and 10 million keys.
 func BenchmarkCompactBeside(b *testing.B) {
 	for range b.N {
@@ -116,6 +117,9 @@ func compactBeside(b *testing.B) {
 		b.Fatal(err)
 	}
 	fillKeyed(b, l, *compactKeys, *compactBytes, record.CodecNone)
+	if *compactOwn {
+		other = l
+	}
 	size := l.Size()
 	debug.FreeOSMemory()
 
@@ -161,7 +165,7 @@ func compactBeside(b *testing.B) {
 	b.ReportMetric(float64(rounds), "rounds")
 	b.ReportMetric(float64(peak.Load()-base)/(1<<20), "MiB-growth")
 	b.ReportMetric(float64(percentile(busy, 0.99))/float64(percentile(quiet, 0.99)), "p99-ratio")
-	b.Logf("%d MB with %d keys to %d MB in %d rounds, %.1f s; read %d MB, wrote %d MB; memory grew by %d MiB of which the map may take %d",
+	b.Logf("%d MB with %d keys to %d MB in %d rounds, %.1f s; read %d MB, wrote %d MB; memory grew by %d MiB of %d allowed",
 		size/1e6, *compactKeys, l.Size()/1e6, rounds, took.Seconds(), total.BytesRead/1e6, total.BytesWritten/1e6, (peak.Load()-base)>>20, *compactMemory>>20)
 	for _, x := range []struct {
 		name string

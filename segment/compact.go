@@ -14,9 +14,10 @@ import (
 
 // CompactOptions bound one round of compaction.
 type CompactOptions struct {
-	// Memory is the size of the offset map in bytes: 24 for a key, and a tenth
-	// more. A log with more keys is compacted in several rounds, each of which reads
-	// it from its start. Default 128 MiB (log.cleaner.dedupe.buffer.size): 5
+	// Memory is what a round may take in bytes: an eighth of it, at most 16 MiB, for
+	// what it reads and writes, the rest for the offset map: 24 for a key, and a
+	// tenth more. A log with more keys is compacted in several rounds, each of which
+	// reads it from its start. Default 128 MiB (log.cleaner.dedupe.buffer.size): 4.4
 	// million keys.
 	Memory int64
 	// MaxBatchBytes bounds what one batch may decompress to. One beyond it stays as
@@ -36,6 +37,12 @@ func (o CompactOptions) withDefaults() CompactOptions {
 	}
 	return o
 }
+
+// roundBuffers bound what a round takes beside the offset map: the batch that
+// is read, its records, the file that is written and its index entries.
+const roundBuffers = 16 << 20
+
+func (o CompactOptions) mapMemory() int64 { return o.Memory - min(o.Memory/8, roundBuffers) }
 
 // CompactStats is what one round did.
 type CompactStats struct {

@@ -122,7 +122,7 @@ func TestCompactMIR254(t *testing.T) {
 			mustCompact(t, one, int64(i*500), CompactOptions{})
 		}
 		if i%17 == 0 {
-			mustCompact(t, two, int64(i*900), CompactOptions{Memory: 4 * slotSize})
+			mustCompact(t, two, int64(i*900), CompactOptions{Memory: 5 * slotSize})
 		}
 		for _, l := range []*Log{one, two} {
 			if got := state(logRecords(t, l)); fmt.Sprint(got) != fmt.Sprint(want) {

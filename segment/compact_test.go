@@ -69,7 +69,7 @@ func TestCompactRounds(t *testing.T) {
 		if !c.Due {
 			break
 		}
-		stats := mustCompact(t, l, 1000, CompactOptions{Memory: 5 * slotSize})
+		stats := mustCompact(t, l, 1000, CompactOptions{Memory: 6 * slotSize})
 		if stats.End <= c.From || stats.MapKeys > 4 {
 			t.Fatalf("round from %d to %d with %d keys", c.From, stats.End, stats.MapKeys)
 		}

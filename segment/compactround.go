@@ -47,7 +47,7 @@ func newRound(ctx context.Context, l *Log, now int64, c cleanable, o CompactOpti
 			records += p.end - max(p.base, r.from)
 		}
 	}
-	r.keys = newOffsetMap(o.Memory, records)
+	r.keys = newOffsetMap(o.mapMemory(), records)
 	return r
 }
 
