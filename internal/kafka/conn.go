@@ -16,6 +16,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/wire"
 )
 
@@ -32,6 +33,8 @@ type conn struct {
 	tcp      *net.TCPConn // nil where bytes cannot go from file to socket (TLS)
 	ip       string
 	host     string // "/" and the ip, as Kafka prints it
+	// principal is who the peer is: ANONYMOUS where the listener asks for nothing.
+	principal authz.Principal
 
 	// ctx ends with the connection. waitCtx ends earlier: when the server
 	// wants to close and nobody should wait for events any more.
@@ -48,7 +51,7 @@ type conn struct {
 }
 
 func newConn(s *Server, l *listener, nc net.Conn, ip string) *conn {
-	c := &conn{server: s, listener: l, ip: ip, host: "/" + ip}
+	c := &conn{server: s, listener: l, ip: ip, host: "/" + ip, principal: authz.Anonymous}
 	c.nc = l.wrapTLS(nc)
 	c.tcp, _ = c.nc.(*net.TCPConn)
 	c.r = bufio.NewReaderSize(c.nc, readBuffer)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/wire"
 )
 
@@ -35,6 +36,9 @@ func (r *request) clientID() string {
 
 // clientHost is the peer's address in the form of DescribeGroups: "/10.0.0.7".
 func (r *request) clientHost() string { return r.conn.host }
+
+// principal is who asks.
+func (r *request) principal() authz.Principal { return r.conn.principal }
 
 // A handler answers one request. It runs on the connection's goroutine, so it
 // may block (answers leave in order, as with Apache Kafka), and it gets the
