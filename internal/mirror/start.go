@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -46,7 +47,8 @@ func (c *Coordinator) Start(ctx context.Context, r StartRequest) ([]TopicOutcome
 			return err
 		}
 		var wanted []*source.Topic
-		for _, t := range listing.Topics {
+		for _, name := range slices.Sorted(maps.Keys(listing.Topics)) {
+			t := listing.Topics[name]
 			if slices.Contains(r.Topics, t.Name) || t.Err == nil && !t.Internal && include.MatchString(t.Name) && !exclude.MatchString(t.Name) {
 				wanted = append(wanted, t)
 			}
@@ -221,7 +223,8 @@ func (p *peer) discover(ctx context.Context, cluster *source.Cluster, mirror *me
 
 func (p *peer) discoverNew(ctx context.Context, cluster *source.Cluster, mirror *metadata.Mirror, img *metadata.Image, listing *source.Metadata, match func(string) bool) error {
 	var wanted []*source.Topic
-	for _, st := range listing.Topics {
+	for _, name := range slices.Sorted(maps.Keys(listing.Topics)) {
+		st := listing.Topics[name]
 		if st.Err != nil || st.Internal || !match(st.Name) {
 			continue
 		}

@@ -30,7 +30,7 @@ var ours = rules{
 	stepFiles: strings.Fields(`internal/isr/ internal/epoch/ internal/record/ internal/producer/
 		internal/metadata/mirrorstate.go internal/metadata/epochbump.go internal/metadata/attachment.go internal/metadata/configdef.go
 		internal/metadata/topicconfig.go internal/metadata/mirrorconfig.go internal/metadata/brokerconfig.go internal/metadata/names.go
-		internal/metadata/topicid.go
+		internal/metadata/topicid.go internal/mirror/gate.go internal/mirror/prepare.go internal/mirror/start.go
 		internal/controller/decide.go internal/controller/decide_config.go internal/controller/decide_mirror.go
 		internal/controller/decide_state.go internal/controller/decide_topic.go internal/controller/builder.go
 		internal/controller/change.go internal/controller/codec.go internal/controller/commands.go
