@@ -24,6 +24,7 @@ type request struct {
 	flexible bool
 	conn     *conn
 	received time.Time // from the server's clock, when the frame was complete
+	denied   bool      // something that it asks for was refused; see allowed
 }
 
 // clientID is the name the client gave itself, or "".

@@ -18,6 +18,7 @@ type serverMetrics struct {
 
 	refused, acceptErrors, broken, panics *metrics.Counter
 	produced, fetched                     *metrics.Counter
+	denied                                *metrics.Counter
 }
 
 func newServerMetrics(s *Server) *serverMetrics {
@@ -30,6 +31,7 @@ func newServerMetrics(s *Server) *serverMetrics {
 		panics:       obs.Counter("lockstep_request_panics_total"),
 		produced:     obs.Counter("lockstep_produced_bytes_total"),
 		fetched:      obs.Counter("lockstep_fetched_bytes_total"),
+		denied:       obs.Counter("lockstep_requests_denied_total"),
 	}
 	for _, a := range s.apis {
 		if a != nil {

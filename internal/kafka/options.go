@@ -8,6 +8,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/clock"
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/group"
@@ -37,6 +38,10 @@ type Options struct {
 	Partitions *partition.Manager
 	Groups     *group.Coordinator
 	Mirrors    *mirror.Coordinator
+
+	// Authorizer decides what clients may do (authorizer.class.name); nil allows
+	// everything. What the broker does by itself is not asked about.
+	Authorizer *authz.Authorizer
 
 	Clock  clock.Clock
 	Logger *slog.Logger

@@ -9,6 +9,7 @@ type Editor struct {
 	next *Image
 	// owned holds the topics that this edit has copied already and may write to.
 	owned map[*Topic]struct{}
+	acls  bool // some ACL has changed
 }
 
 // Edit starts an edit. The image itself stays as it is.
@@ -27,6 +28,8 @@ func (img *Image) Edit() *Editor {
 			brokers:        img.brokers.Clone(),
 			brokerConfigs:  img.brokerConfigs.Clone(),
 			mirrors:        img.mirrors.Clone(),
+			acls:           img.acls.Clone(),
+			ACLRevision:    img.ACLRevision,
 		},
 	}
 }
@@ -35,6 +38,9 @@ func (img *Image) Edit() *Editor {
 func (e *Editor) Image(revision int64) *Image {
 	img := e.next
 	img.Revision = revision
+	if e.acls {
+		img.ACLRevision = revision
+	}
 	e.next, e.owned = nil, nil
 	return img
 }
@@ -140,6 +146,18 @@ func (e *Editor) PutMirror(m *Mirror) { e.next.mirrors.ReplaceOrInsert(m.Name, m
 
 // DeleteMirror removes a mirror. Its topics are not touched.
 func (e *Editor) DeleteMirror(name string) { e.next.mirrors.Delete(name) }
+
+// PutACL adds an ACL.
+func (e *Editor) PutACL(a ACL) {
+	e.next.acls.ReplaceOrInsert(a, struct{}{})
+	e.acls = true
+}
+
+// DeleteACL removes an ACL.
+func (e *Editor) DeleteACL(a ACL) {
+	e.next.acls.Delete(a)
+	e.acls = true
+}
 
 // SetClusterID names the cluster.
 func (e *Editor) SetClusterID(id string) { e.next.ClusterID = id }

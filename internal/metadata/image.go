@@ -30,6 +30,11 @@ type Image struct {
 	brokers       *btreemap.BTreeMap[int32, *Broker]
 	brokerConfigs *btreemap.BTreeMap[int32, map[string]string]
 	mirrors       *btreemap.BTreeMap[string, *Mirror]
+	acls          *btreemap.BTreeMap[ACL, struct{}]
+
+	// ACLRevision is the revision of the last change of the ACLs: images that
+	// agree in it have the same.
+	ACLRevision int64
 
 	// editMu is held while Edit clones the trees: cloning marks nodes as shared,
 	// which readers never look at.
@@ -141,6 +146,7 @@ func NewImage() *Image {
 		brokers:       btreemap.New[int32, *Broker](treeDegree, compareInt32),
 		brokerConfigs: btreemap.New[int32, map[string]string](treeDegree, compareInt32),
 		mirrors:       btreemap.New[string, *Mirror](treeDegree, strings.Compare),
+		acls:          btreemap.New[ACL, struct{}](treeDegree, ACL.Compare),
 	}
 }
 
@@ -239,6 +245,26 @@ func (img *Image) MirrorTopics(mirror string) []*Topic {
 	}
 	return topics
 }
+
+// ACLs walks all ACLs, those of one resource together.
+func (img *Image) ACLs() iter.Seq[ACL] {
+	return func(yield func(ACL) bool) {
+		for a := range img.acls.Ascend(btreemap.Min[ACL](), btreemap.Max[ACL]()) {
+			if !yield(a) {
+				return
+			}
+		}
+	}
+}
+
+// HasACL tells whether that very ACL exists.
+func (img *Image) HasACL(a ACL) bool {
+	_, _, ok := img.acls.Get(a)
+	return ok
+}
+
+// NumACLs counts the ACLs.
+func (img *Image) NumACLs() int { return img.acls.Len() }
 
 func values[K, V any](m *btreemap.BTreeMap[K, V]) iter.Seq[V] {
 	return func(yield func(V) bool) {

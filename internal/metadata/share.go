@@ -37,8 +37,23 @@ func (img *Image) ShareWith(old *Image) {
 			e.PutMirror(o)
 		}
 	}
+	if sameACLs(img, old) { // an index of them stays good
+		img.ACLRevision = old.ACLRevision
+	}
 	next := e.Image(img.Revision)
 	img.topics, img.ids, img.attached = next.topics, next.ids, next.attached
 	img.brokers, img.mirrors = next.brokers, next.mirrors
 	img.sorted.Store(nil)
+}
+
+func sameACLs(a, b *Image) bool {
+	if a.NumACLs() != b.NumACLs() {
+		return false
+	}
+	for x := range a.ACLs() {
+		if !b.HasACL(x) {
+			return false
+		}
+	}
+	return true
 }

@@ -27,7 +27,8 @@ var ours = rules{
 		internal/controller internal/metadata internal/producer internal/epoch internal/record internal/source internal/kafka`),
 	diskFree:  []string{"segment"},
 	diskLayer: []string{"segment/files.go", "segment/sync_linux.go", "segment/sync_other.go", "segment/scrub_linux.go"},
-	stepFiles: strings.Fields(`internal/isr/ internal/epoch/ internal/record/ internal/producer/
+	stepFiles: strings.Fields(`internal/authz/index.go internal/authz/principal.go internal/metadata/acl.go
+		internal/isr/ internal/epoch/ internal/record/ internal/producer/
 		internal/metadata/mirrorstate.go internal/metadata/epochbump.go internal/metadata/attachment.go internal/metadata/configdef.go
 		internal/metadata/topicconfig.go internal/metadata/mirrorconfig.go internal/metadata/brokerconfig.go internal/metadata/names.go
 		internal/metadata/topicid.go internal/mirror/gate.go internal/mirror/prepare.go internal/mirror/start.go
@@ -53,6 +54,7 @@ var ours = rules{
 		{"internal/source/offsets.go", "time.NewTimer", "pause between two tries on a real connection; tests of it run in a synctest bubble"},
 		{"internal/kafka/fetchsession.go", "rand.Int32", "the id of a fetch session, told to one client; no decision depends on it"},
 		{"internal/mirror/options.go", "rand.Uint64", "seeds the random source that fills the seam where no test does"},
+		{"internal/authz/index.go", "range over a map in anyOf", "whichever comes first, the answer is that there is one"},
 		{"internal/group/machine.go", "range over a map in onTick", "arm keeps the earliest moment, whichever comes first"},
 		{"internal/group/offsets.go", "range over a map in die", "tombstones sorts the keys"},
 		{"internal/group/offsets.go", "range over a map in onSweep", "tombstones, or die, sorts the keys"},
