@@ -112,6 +112,10 @@ func (b *builder) applyOne(c Change, revision int64) error {
 		b.ed.PutBroker(c.Broker)
 	case setBrokerConfigs:
 		b.ed.SetBrokerConfigs(c.ID, c.Configs)
+	case putScram:
+		b.ed.PutScram(c.Credential)
+	case deleteScram:
+		b.ed.DeleteScram(c.User, c.Mechanism)
 	case setProducerIDs:
 		b.ed.SetNextProducerID(c.Next)
 	case setClusterID:

@@ -179,6 +179,19 @@ func (c *Controller) BumpLeaderEpochs(ctx context.Context, bumps []Bump) []error
 	return itemErrors(c.do(ctx, false, false, cmds), len(cmds))
 }
 
+// AlterScram changes SCRAM credentials, each user for itself.
+func (c *Controller) AlterScram(ctx context.Context, users []AlterScram) []error {
+	cmds := make([]Command, len(users))
+	for i, u := range users {
+		cmds[i] = alterScram{u}
+	}
+	return itemErrors(c.do(ctx, false, false, cmds), len(cmds))
+}
+
+// DeriveSecret is a secret of this cluster for one purpose, the same at every
+// start. It tells nothing about the key that seals, or about other purposes.
+func (c *Controller) DeriveSecret(purpose string) []byte { return c.codec.seal.derive(purpose) }
+
 // do submits commands, or only decides them.
 func (c *Controller) do(ctx context.Context, validateOnly, headed bool, cmds []Command) reply {
 	switch {

@@ -63,6 +63,12 @@ type (
 		Configs map[string]string
 	}
 
+	putScram    struct{ Credential *metadata.ScramCredential }
+	deleteScram struct {
+		User      string
+		Mechanism metadata.ScramMechanism
+	}
+
 	setProducerIDs struct{ Next int64 }
 	setClusterID   struct{ ID string }
 )
@@ -79,5 +85,7 @@ func (putMirror) topic() metadata.TopicID          { return metadata.TopicID{} }
 func (deleteMirror) topic() metadata.TopicID       { return metadata.TopicID{} }
 func (putBroker) topic() metadata.TopicID          { return metadata.TopicID{} }
 func (setBrokerConfigs) topic() metadata.TopicID   { return metadata.TopicID{} }
+func (putScram) topic() metadata.TopicID           { return metadata.TopicID{} }
+func (deleteScram) topic() metadata.TopicID        { return metadata.TopicID{} }
 func (setProducerIDs) topic() metadata.TopicID     { return metadata.TopicID{} }
 func (setClusterID) topic() metadata.TopicID       { return metadata.TopicID{} }

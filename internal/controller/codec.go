@@ -25,6 +25,7 @@ import (
 //	lockstep/broker/<id>                  JSON
 //	lockstep/brokerconfig/<id>            JSON; -1 holds for all brokers
 //	lockstep/mirror/<name>                JSON, secrets sealed
+//	lockstep/scram/<mechanism>/<user>     JSON, the user escaped, the keys sealed
 //	lockstep/topic/<topic id>             JSON
 //	lockstep/attach/<topic id>            raw mirror.name; its revision is MirrorRevision
 //	lockstep/part/<topic id>/<index>      compact
@@ -39,6 +40,7 @@ const (
 	dirBroker        = keyRoot + "broker/"
 	dirBrokerConfigs = keyRoot + "brokerconfig/"
 	dirMirror        = keyRoot + "mirror/"
+	dirScram         = keyRoot + "scram/"
 	dirTopic         = keyRoot + "topic/"
 	dirAttach        = keyRoot + "attach/"
 	dirPartition     = keyRoot + "part/"
@@ -124,6 +126,10 @@ func (c codec) encode(change Change) (write, error) {
 		return putJSON(dirBroker+strconv.Itoa(int(b.ID)), brokerRecord{1, b.Incarnation[:], b.Epoch, b.Rack, b.Endpoints, b.Fenced})
 	case setBrokerConfigs:
 		return putJSON(dirBrokerConfigs+strconv.Itoa(int(ch.ID)), configsRecord{1, ch.Configs})
+	case putScram:
+		return c.encodeScram(ch.Credential)
+	case deleteScram:
+		return write{key: scramKey(ch.User, ch.Mechanism)}, nil
 	case setProducerIDs:
 		return write{keyProducerIDs, strconv.AppendInt(nil, ch.Next, 10)}, nil
 	case setClusterID:
@@ -223,6 +229,8 @@ func (c codec) decodeKey(key string, value []byte, revision int64) (Change, erro
 			return nil, err
 		}
 		return putMirror{c.seal.openMirror(name, r.Configs)}, nil
+	case dirScram:
+		return c.decodeScram(name, value)
 	case dirBroker, dirBrokerConfigs:
 		id, err := strconv.ParseInt(name, 10, 32)
 		if err != nil {

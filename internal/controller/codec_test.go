@@ -40,7 +40,7 @@ func genChange() *rapid.Generator[Change] {
 		text := rapid.StringMatching(`[a-zA-Z0-9._ -]{0,40}`)
 		configs := rapid.MapOfN(text, text, 1, 3)
 		state := rapid.SampledFrom(metadata.MirrorStates())
-		switch rapid.IntRange(0, 12).Draw(t, "kind") {
+		switch rapid.IntRange(0, 14).Draw(t, "kind") {
 		case 0:
 			return putTopic{id, "t" + text.Draw(t, "name"), rapid.Bool().Draw(t, "internal"), rapid.Int32Min(1).Draw(t, "n"), configs.Draw(t, "configs")}
 		case 1:
@@ -72,6 +72,13 @@ func genChange() *rapid.Generator[Change] {
 				Rack: text.Draw(t, "rack"), Endpoints: []metadata.Endpoint{{Name: "A", Host: "h", Port: 1, Protocol: "SSL"}}, Fenced: rapid.Bool().Draw(t, "fenced")}}
 		case 11:
 			return setBrokerConfigs{rapid.Int32().Draw(t, "broker"), configs.Draw(t, "configs")}
+		case 12:
+			m := rapid.SampledFrom(metadata.ScramMechanisms()).Draw(t, "mechanism")
+			key := func(name string) []byte { return rapid.SliceOfN(rapid.Byte(), m.Size(), m.Size()).Draw(t, name) }
+			return putScram{&metadata.ScramCredential{User: "u" + rapid.String().Draw(t, "user"), Mechanism: m, Iterations: rapid.Int32().Draw(t, "iterations"),
+				Salt: rapid.SliceOfN(rapid.Byte(), 1, 40).Draw(t, "salt"), StoredKey: key("stored"), ServerKey: key("server")}}
+		case 13:
+			return deleteScram{"u" + rapid.String().Draw(t, "user"), rapid.SampledFrom(metadata.ScramMechanisms()).Draw(t, "mechanism")}
 		}
 		return setProducerIDs{rapid.Int64Min(0).Draw(t, "pid")}
 	})
@@ -121,6 +128,10 @@ func TestCodecRefuses(t *testing.T) {
 		{"lockstep/state/" + id + "/0", []byte{1, 0, 9, 0xff, 0, 0, 0, 0, 0, 0, 0}},
 		{"lockstep/broker/x", []byte("{}")},
 		{"lockstep/broker/1", nil},
+		{"lockstep/scram/SCRAM-SHA-1/a", []byte("{}")},
+		{"lockstep/scram/SCRAM-SHA-256/", nil},
+		{"lockstep/scram/SCRAM-SHA-256/%zz", nil},
+		{"lockstep/scram/SCRAM-SHA-256/a", []byte(`{"later":1}`)},
 	} {
 		if ch, err := c.decode(w.key, w.value, 1); err == nil {
 			t.Errorf("%s = %q was read as %+v", w.key, w.value, ch)

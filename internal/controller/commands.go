@@ -163,6 +163,13 @@ type MirrorStateResult struct {
 	Err        error
 }
 
+// AlterScram changes the SCRAM credentials of one user, all of them or none.
+type AlterScram struct {
+	User    string
+	Deletes []metadata.ScramMechanism
+	Puts    []*metadata.ScramCredential
+}
+
 // Bump asks that a partition's leader epoch be above a minimum (W32).
 type Bump struct {
 	Topic          metadata.TopicID

@@ -64,7 +64,8 @@ type (
 		mirror string
 		MirrorStateWrite
 	}
-	bumpEpoch struct{ Bump }
+	bumpEpoch  struct{ Bump }
+	alterScram struct{ AlterScram }
 )
 
 func (registerBroker) command()      {}
@@ -83,6 +84,7 @@ func (recoverHead) command()         {}
 func (recoverTopic) command()        {}
 func (writeState) command()          {}
 func (bumpEpoch) command()           {}
+func (alterScram) command()          {}
 
 // Decide answers the changes that carry a command out on an image, or why it is
 // refused. It is a function of its arguments alone. No changes and no error:
@@ -121,6 +123,8 @@ func Decide(img *metadata.Image, cmd Command) ([]Change, error) {
 		return decideWriteState(img, c)
 	case bumpEpoch:
 		return decideBumpEpoch(img, c)
+	case alterScram:
+		return decideAlterScram(img, c)
 	}
 	return nil, fmt.Errorf("%w: command %T", ErrInvalidRequest, cmd)
 }

@@ -28,6 +28,7 @@ import (
 //	recover m [topics=orders]
 //	state m orders 0 [PREPARING] [leader=4] [epoch=7] [lme=3] [lmo=100] [attempt=2] [error=text] [fatal] [clear] [forget]
 //	bump orders 0 min=10
+//	scram alice [put=SCRAM-SHA-256:4096,…] [salt=text] [delete=SCRAM-SHA-512,…]
 //	show                          the whole image
 //
 // Ids are numbers here. A topic created without one gets 100, 101, ….
@@ -235,6 +236,22 @@ func (s *script) parse(t *testing.T, d *datadriven.TestData) []Command {
 			}
 		}
 		return []Command{writeState{word(0), w}}
+	case "scram":
+		a := AlterScram{User: word(0)}
+		for _, v := range vals["delete"] {
+			a.Deletes = append(a.Deletes, metadata.ParseScramMechanism(v))
+		}
+		salt := strings.Join(vals["salt"], ",")
+		if !flag("salt") {
+			salt = "salt"
+		}
+		for _, v := range vals["put"] {
+			name, n, _ := strings.Cut(v, ":")
+			iterations, _ := strconv.Atoi(n)
+			m := metadata.ParseScramMechanism(name)
+			a.Puts = append(a.Puts, metadata.NewScramCredential(word(0), m, int32(iterations), []byte(salt), []byte("salted password")))
+		}
+		return []Command{alterScram{a}}
 	case "bump":
 		id := testID(99)
 		if topic := s.b.view().Topic(word(0)); topic != nil {
@@ -278,6 +295,11 @@ func describe(img *metadata.Image, c Change) string {
 		return "delete mirror " + c.Name
 	case putBroker:
 		return fmt.Sprintf("broker %d incarnation=%d epoch=%d", c.Broker.ID, c.Broker.Incarnation[0], c.Broker.Epoch)
+	case putScram:
+		return fmt.Sprintf("scram %q %v iterations=%d salt=%q keys=%d+%d", c.Credential.User, c.Credential.Mechanism, c.Credential.Iterations,
+			c.Credential.Salt, len(c.Credential.StoredKey), len(c.Credential.ServerKey))
+	case deleteScram:
+		return fmt.Sprintf("delete scram %q %v", c.User, c.Mechanism)
 	case setBrokerConfigs:
 		return fmt.Sprintf("broker configs %d %s", c.ID, showConfigs(c.Configs))
 	}
@@ -315,6 +337,9 @@ func show(img *metadata.Image) string {
 	}
 	for _, m := range img.Mirrors() {
 		fmt.Fprintf(&out, "mirror %s %s\n", m.Name, showConfigs(m.Redacted()))
+	}
+	for _, c := range img.ScramCredentials() {
+		fmt.Fprintf(&out, "scram %q %v iterations=%d\n", c.User, c.Mechanism, c.Iterations)
 	}
 	for _, t := range img.Topics() {
 		fmt.Fprintf(&out, "topic %s id=%d mirror.name=%q@%d %s\n", t.Name, t.ID[15], t.MirrorName, t.MirrorRevision, showConfigs(t.Configs))

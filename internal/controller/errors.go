@@ -21,6 +21,8 @@ var (
 	ErrNotController            = errors.New("not the active controller")       // 41
 	ErrInvalidRequest           = errors.New("invalid request")                 // 42
 	ErrFencedLeaderEpoch        = errors.New("leader epoch is fenced")          // 74
+	ErrUnknownScram             = errors.New("no such SCRAM credential")        // 91
+	ErrUnacceptableCredential   = errors.New("unacceptable credential")         // 93
 	ErrUnknownBroker            = errors.New("unknown broker")                  // 102
 	ErrInconsistentTopicID      = errors.New("topic exists with another id")    // 103
 	ErrFencedStateEpoch         = errors.New("mirror state epoch is fenced")    // 124

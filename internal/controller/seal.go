@@ -3,6 +3,7 @@ package controller
 import (
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -33,6 +34,7 @@ type sealer struct {
 	aead        cipher.AEAD
 	file        string
 	fingerprint string
+	secret      []byte // what secrets for other purposes are derived from
 	rand        io.Reader
 	logger      *slog.Logger
 }
@@ -55,7 +57,7 @@ func openSealer(file string, random io.Reader, logger *slog.Logger) (*sealer, er
 		return nil, fmt.Errorf("key file %s: %w", file, err)
 	}
 	sum := sha256.Sum256(key)
-	return &sealer{aead: aead, file: file, fingerprint: hex.EncodeToString(sum[:4]), rand: random, logger: logger}, nil
+	return &sealer{aead: aead, file: file, fingerprint: hex.EncodeToString(sum[:4]), secret: key, rand: random, logger: logger}, nil
 }
 
 func readKey(file string) ([]byte, error) {
@@ -116,12 +118,11 @@ func (s *sealer) sealMirror(m *metadata.Mirror) (map[string]string, error) {
 		if d := metadata.MirrorConfigDef(name); d == nil || !d.Secret {
 			continue
 		}
-		nonce := make([]byte, s.aead.NonceSize())
-		if _, err := io.ReadFull(s.rand, nonce); err != nil {
+		sealed, err := s.seal(value, sealContext(m.Name, name))
+		if err != nil {
 			return nil, fmt.Errorf("seal %s of mirror %s: %w", name, m.Name, err)
 		}
-		box := s.aead.Seal(nonce, nonce, []byte(value), sealContext(m.Name, name))
-		stored[name] = sealedPrefix + s.fingerprint + ":" + base64.RawStdEncoding.EncodeToString(box)
+		stored[name] = sealed
 	}
 	for name, sealed := range m.Unopened {
 		if _, set := stored[name]; !set {
@@ -143,7 +144,7 @@ func (s *sealer) openMirror(mirror string, stored map[string]string) *metadata.M
 			m.Configs[name] = value
 			continue
 		}
-		plain, err := s.open(mirror, name, value)
+		plain, err := s.unseal(value, sealContext(mirror, name))
 		if err != nil {
 			s.logger.Error("a stored secret does not open; set it anew or bring the key file back",
 				"mirror", mirror, "config", name, "key_file", s.file, "error", err)
@@ -158,7 +159,25 @@ func (s *sealer) openMirror(mirror string, stored map[string]string) *metadata.M
 	return m
 }
 
-func (s *sealer) open(mirror, name, value string) (string, error) {
+// derive makes a secret for another purpose of the same key.
+func (s *sealer) derive(purpose string) []byte {
+	h := hmac.New(sha256.New, s.secret)
+	h.Write([]byte("lockstep derive\x00" + purpose))
+	return h.Sum(nil)
+}
+
+// seal answers a secret as it is stored, bound to its place.
+func (s *sealer) seal(secret string, place []byte) (string, error) {
+	nonce := make([]byte, s.aead.NonceSize())
+	if _, err := io.ReadFull(s.rand, nonce); err != nil {
+		return "", err
+	}
+	box := s.aead.Seal(nonce, nonce, []byte(secret), place)
+	return sealedPrefix + s.fingerprint + ":" + base64.RawStdEncoding.EncodeToString(box), nil
+}
+
+// unseal answers the secret that was stored at a place.
+func (s *sealer) unseal(value string, place []byte) (string, error) {
 	rest, ok := strings.CutPrefix(value, sealedPrefix)
 	fingerprint, text, ok2 := strings.Cut(rest, ":")
 	if !ok || !ok2 {
@@ -172,9 +191,9 @@ func (s *sealer) open(mirror, name, value string) (string, error) {
 		return "", errors.New("damaged")
 	}
 	n := s.aead.NonceSize()
-	plain, err := s.aead.Open(nil, box[:n], box[n:], sealContext(mirror, name))
+	plain, err := s.aead.Open(nil, box[:n], box[n:], place)
 	if err != nil {
-		return "", errors.New("damaged, or not sealed for this mirror and config")
+		return "", errors.New("damaged, or not sealed for this place")
 	}
 	return string(plain), nil
 }

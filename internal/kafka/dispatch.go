@@ -112,6 +112,8 @@ func (s *Server) registerAll() {
 	s.registerDescribeLogDirs()
 	s.registerCreatePartitions()
 	s.registerIncrementalAlterConfigs()
+	s.registerDescribeUserScramCredentials()
+	s.registerAlterUserScramCredentials()
 	s.registerDescribeCluster()
 	s.registerGroups()
 	s.registerMirrors()

@@ -38,6 +38,8 @@ var (
 	errUnknownTopicID   = errors.New("no such topic id")
 	errTransactions     = errors.New("transactions are not supported by this version of Lockstep")
 	errConnClosing      = errors.New("connection is closing")
+	errMechanism        = errors.New("no such SASL mechanism")
+	errDuplicate        = errors.New("named twice")
 )
 
 // errorTable is the whole translation from our errors to Kafka's codes. The
@@ -53,6 +55,9 @@ var errorTable = []struct {
 	// librdkafka tries all others again for a minute, and prints the message
 	// that comes with this one.
 	{errTransactions, kerr.TransactionalIDAuthorizationFailed.Code},
+
+	{errMechanism, kerr.UnsupportedSaslMechanism.Code},
+	{errDuplicate, kerr.DuplicateResource.Code},
 
 	{partition.ErrUnknown, kerr.UnknownTopicOrPartition.Code},
 	{partition.ErrNotLeader, kerr.NotLeaderForPartition.Code},
@@ -100,6 +105,8 @@ var errorTable = []struct {
 	{controller.ErrClosed, kerr.NotController.Code},
 	{controller.ErrInvalidRequest, kerr.InvalidRequest.Code},
 	{controller.ErrFencedLeaderEpoch, kerr.FencedLeaderEpoch.Code},
+	{controller.ErrUnknownScram, kerr.ResourceNotFound.Code},
+	{controller.ErrUnacceptableCredential, kerr.UnacceptableCredential.Code},
 	{controller.ErrUnknownBroker, kerr.BrokerIDNotRegistered.Code},
 	{controller.ErrInconsistentTopicID, kerr.InconsistentTopicID.Code},
 	{controller.ErrFencedStateEpoch, kerr.FencedStateEpoch.Code},

@@ -30,6 +30,7 @@ func (img *Image) Edit() *Editor {
 			mirrors:        img.mirrors.Clone(),
 			acls:           img.acls.Clone(),
 			ACLRevision:    img.ACLRevision,
+			scram:          img.scram.Clone(),
 		},
 	}
 }

@@ -35,6 +35,7 @@ type Image struct {
 	// ACLRevision is the revision of the last change of the ACLs: images that
 	// agree in it have the same.
 	ACLRevision int64
+	scram       *btreemap.BTreeMap[scramKey, *ScramCredential]
 
 	// editMu is held while Edit clones the trees: cloning marks nodes as shared,
 	// which readers never look at.
@@ -147,6 +148,7 @@ func NewImage() *Image {
 		brokerConfigs: btreemap.New[int32, map[string]string](treeDegree, compareInt32),
 		mirrors:       btreemap.New[string, *Mirror](treeDegree, strings.Compare),
 		acls:          btreemap.New[ACL, struct{}](treeDegree, ACL.Compare),
+		scram:         btreemap.New[scramKey, *ScramCredential](treeDegree, compareScram),
 	}
 }
 

@@ -33,7 +33,7 @@ var ours = rules{
 		internal/metadata/topicconfig.go internal/metadata/mirrorconfig.go internal/metadata/brokerconfig.go internal/metadata/names.go
 		internal/metadata/topicid.go internal/mirror/gate.go internal/mirror/prepare.go internal/mirror/start.go
 		internal/controller/decide.go internal/controller/decide_config.go internal/controller/decide_mirror.go
-		internal/controller/decide_state.go internal/controller/decide_topic.go internal/controller/builder.go
+		internal/controller/decide_scram.go internal/controller/codec_scram.go internal/controller/decide_state.go internal/controller/decide_topic.go internal/controller/builder.go
 		internal/controller/change.go internal/controller/codec.go internal/controller/commands.go
 		internal/mirror/step.go internal/mirror/desired.go internal/mirror/align.go internal/mirror/policy.go
 		internal/mirror/retry.go internal/mirror/clamp.go
