@@ -116,6 +116,10 @@ func (b *builder) applyOne(c Change, revision int64) error {
 		b.ed.PutScram(c.Credential)
 	case deleteScram:
 		b.ed.DeleteScram(c.User, c.Mechanism)
+	case putACL:
+		b.ed.PutACL(c.ACL)
+	case deleteACL:
+		b.ed.DeleteACL(c.ACL)
 	case setProducerIDs:
 		b.ed.SetNextProducerID(c.Next)
 	case setClusterID:

@@ -68,6 +68,8 @@ type (
 		User      string
 		Mechanism metadata.ScramMechanism
 	}
+	putACL    struct{ ACL metadata.ACL }
+	deleteACL struct{ ACL metadata.ACL }
 
 	setProducerIDs struct{ Next int64 }
 	setClusterID   struct{ ID string }
@@ -87,5 +89,7 @@ func (putBroker) topic() metadata.TopicID          { return metadata.TopicID{} }
 func (setBrokerConfigs) topic() metadata.TopicID   { return metadata.TopicID{} }
 func (putScram) topic() metadata.TopicID           { return metadata.TopicID{} }
 func (deleteScram) topic() metadata.TopicID        { return metadata.TopicID{} }
+func (putACL) topic() metadata.TopicID             { return metadata.TopicID{} }
+func (deleteACL) topic() metadata.TopicID          { return metadata.TopicID{} }
 func (setProducerIDs) topic() metadata.TopicID     { return metadata.TopicID{} }
 func (setClusterID) topic() metadata.TopicID       { return metadata.TopicID{} }

@@ -26,6 +26,7 @@ import (
 //	lockstep/brokerconfig/<id>            JSON; -1 holds for all brokers
 //	lockstep/mirror/<name>                JSON, secrets sealed
 //	lockstep/scram/<mechanism>/<user>     JSON, the user escaped, the keys sealed
+//	lockstep/acl/<content>                see codec_acl.go
 //	lockstep/topic/<topic id>             JSON
 //	lockstep/attach/<topic id>            raw mirror.name; its revision is MirrorRevision
 //	lockstep/part/<topic id>/<index>      compact
@@ -130,6 +131,10 @@ func (c codec) encode(change Change) (write, error) {
 		return c.encodeScram(ch.Credential)
 	case deleteScram:
 		return write{key: scramKey(ch.User, ch.Mechanism)}, nil
+	case putACL:
+		return write{aclKey(ch.ACL), []byte{recordVersion}}, nil
+	case deleteACL:
+		return write{key: aclKey(ch.ACL)}, nil
 	case setProducerIDs:
 		return write{keyProducerIDs, strconv.AppendInt(nil, ch.Next, 10)}, nil
 	case setClusterID:
@@ -231,6 +236,8 @@ func (c codec) decodeKey(key string, value []byte, revision int64) (Change, erro
 		return putMirror{c.seal.openMirror(name, r.Configs)}, nil
 	case dirScram:
 		return c.decodeScram(name, value)
+	case dirACL:
+		return decodeACL(name, value)
 	case dirBroker, dirBrokerConfigs:
 		id, err := strconv.ParseInt(name, 10, 32)
 		if err != nil {

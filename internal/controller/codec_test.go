@@ -40,7 +40,7 @@ func genChange() *rapid.Generator[Change] {
 		text := rapid.StringMatching(`[a-zA-Z0-9._ -]{0,40}`)
 		configs := rapid.MapOfN(text, text, 1, 3)
 		state := rapid.SampledFrom(metadata.MirrorStates())
-		switch rapid.IntRange(0, 14).Draw(t, "kind") {
+		switch rapid.IntRange(0, 16).Draw(t, "kind") {
 		case 0:
 			return putTopic{id, "t" + text.Draw(t, "name"), rapid.Bool().Draw(t, "internal"), rapid.Int32Min(1).Draw(t, "n"), configs.Draw(t, "configs")}
 		case 1:
@@ -79,6 +79,19 @@ func genChange() *rapid.Generator[Change] {
 				Salt: rapid.SliceOfN(rapid.Byte(), 1, 40).Draw(t, "salt"), StoredKey: key("stored"), ServerKey: key("server")}}
 		case 13:
 			return deleteScram{"u" + rapid.String().Draw(t, "user"), rapid.SampledFrom(metadata.ScramMechanisms()).Draw(t, "mechanism")}
+		case 14, 15:
+			a := metadata.ACL{
+				ResourceType: metadata.ACLResourceType(rapid.SampledFrom([]int8{2, 3, 5, 6, 7, 8}).Draw(t, "type")),
+				Pattern:      metadata.ACLPatternType(rapid.Int8Range(3, 4).Draw(t, "pattern")),
+				Operation:    metadata.ACLOperation(rapid.Int8Range(2, 15).Draw(t, "operation")),
+				Permission:   metadata.ACLPermission(rapid.Int8Range(2, 3).Draw(t, "permission")),
+				ResourceName: "n" + rapid.StringN(0, 40, 200).Draw(t, "resource"), Principal: "User:p" + rapid.StringN(0, 40, 200).Draw(t, "principal"),
+				Host: "h" + rapid.StringN(0, 40, 200).Draw(t, "host"),
+			}
+			if rapid.Bool().Draw(t, "deleted") {
+				return deleteACL{a}
+			}
+			return putACL{a}
 		}
 		return setProducerIDs{rapid.Int64Min(0).Draw(t, "pid")}
 	})
@@ -113,6 +126,12 @@ func TestCodecRefuses(t *testing.T) {
 		{"lockstep/nonsense/x", []byte("x")},
 		{"other", []byte("x")},
 		{"lockstep/pids", []byte("-1")},
+		{"lockstep/acl/2/3/3/3/b3JkZXJz/VXNlcjph", []byte{1}},       // a part is missing
+		{"lockstep/acl/2/3/3/3/b3JkZXJz/VXNlcjph/Kg", []byte{2}},    // a newer version
+		{"lockstep/acl/2/3/3/3/b3JkZXJz/VXNlcjph/Kg", []byte{1, 1}}, // one byte too many
+		{"lockstep/acl/9/3/3/3/b3JkZXJz/VXNlcjph/Kg", []byte{1}},    // a resource of tomorrow
+		{"lockstep/acl/2/3/3/300/b3JkZXJz/VXNlcjph/Kg", []byte{1}},
+		{"lockstep/acl/2/3/3/3/b3JkZXJz/VXNlcjph/K!", nil},
 		{"lockstep/topic/short", []byte(`{"v":1,"name":"a","partitions":1}`)},
 		{"lockstep/topic/" + id, []byte(`{"v":1,"name":"a","partitions":0}`)},
 		{"lockstep/topic/" + id, []byte(`{"v":1,"name":"a","partitions":1,"later":true}`)},
@@ -243,12 +262,15 @@ func TestSealer(t *testing.T) {
 }
 
 func TestPack(t *testing.T) {
+	keys := 0
 	group := func(n, size int) (g []write) {
 		for range n {
-			g = append(g, write{key: "k", value: make([]byte, size)})
+			keys++
+			g = append(g, write{key: fmt.Sprint("k", keys), value: make([]byte, size)})
 		}
 		return g
 	}
+	same := write{key: "same"}
 	for _, c := range []struct {
 		name   string
 		groups [][]write
@@ -260,6 +282,9 @@ func TestPack(t *testing.T) {
 		{"exactly full", [][]write{group(127, 10), group(1, 10)}, []int{127, 1}},
 		{"bytes", [][]write{group(3, 300<<10), group(1, 300<<10)}, []int{3, 1}},
 		{"a group of too many bytes", [][]write{group(6, 300<<10)}, []int{3, 3}},
+		{"two commands write one key", [][]write{{same}, {same}}, []int{1, 1}},
+		{"a group is not torn for a key of another", [][]write{{same}, append(group(2, 10), same), group(1, 10)}, []int{1, 4}},
+		{"a group with a key twice is split", [][]write{append(append(group(2, 10), same), same)}, []int{3, 1}},
 		{"nothing", nil, nil},
 	} {
 		var p pack

@@ -66,6 +66,8 @@ type (
 	}
 	bumpEpoch  struct{ Bump }
 	alterScram struct{ AlterScram }
+	createACL  struct{ acl metadata.ACL }
+	deleteACLs struct{ filter metadata.ACLFilter }
 )
 
 func (registerBroker) command()      {}
@@ -85,6 +87,8 @@ func (recoverTopic) command()        {}
 func (writeState) command()          {}
 func (bumpEpoch) command()           {}
 func (alterScram) command()          {}
+func (createACL) command()           {}
+func (deleteACLs) command()          {}
 
 // Decide answers the changes that carry a command out on an image, or why it is
 // refused. It is a function of its arguments alone. No changes and no error:
@@ -125,6 +129,10 @@ func Decide(img *metadata.Image, cmd Command) ([]Change, error) {
 		return decideBumpEpoch(img, c)
 	case alterScram:
 		return decideAlterScram(img, c)
+	case createACL:
+		return decideCreateACL(img, c)
+	case deleteACLs:
+		return decideDeleteACLs(img, c)
 	}
 	return nil, fmt.Errorf("%w: command %T", ErrInvalidRequest, cmd)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -150,11 +151,14 @@ const resignTimeout = time.Second
 
 // pack splits writes into transactions of at most maxTxnOps operations, the chain
 // put being one, and maxTxnBytes. A group stays together if it fits into one; a
-// bigger one is split in its order.
+// bigger one is split in its order. A key stands once in a transaction, because
+// etcd refuses one that has it twice: what two commands of a batch write follows
+// in the next.
 type pack struct {
 	txns  [][]write
 	ops   int
 	bytes int
+	keys  map[string]struct{} // of the last transaction
 }
 
 // add wants writes of at most maxTxnBytes each.
@@ -164,13 +168,14 @@ func (p *pack) add(group []write) {
 		size += w.size()
 	}
 	fits := len(group) <= maxTxnOps-1 && size <= maxTxnBytes
-	if len(p.txns) == 0 || fits && (p.ops+len(group) > maxTxnOps-1 || p.bytes+size > maxTxnBytes) {
+	if len(p.txns) == 0 || fits && (p.ops+len(group) > maxTxnOps-1 || p.bytes+size > maxTxnBytes) || slices.ContainsFunc(group, p.has) {
 		p.open()
 	}
 	for _, w := range group {
-		if p.ops+1 > maxTxnOps-1 || p.bytes+w.size() > maxTxnBytes {
+		if p.ops+1 > maxTxnOps-1 || p.bytes+w.size() > maxTxnBytes || p.has(w) {
 			p.open()
 		}
+		p.keys[w.key] = struct{}{}
 		i := len(p.txns) - 1
 		p.txns[i] = append(p.txns[i], w)
 		p.ops++
@@ -178,7 +183,12 @@ func (p *pack) add(group []write) {
 	}
 }
 
+func (p *pack) has(w write) bool {
+	_, ok := p.keys[w.key]
+	return ok
+}
+
 func (p *pack) open() {
 	p.txns = append(p.txns, nil)
-	p.ops, p.bytes = 0, 0
+	p.ops, p.bytes, p.keys = 0, 0, make(map[string]struct{})
 }

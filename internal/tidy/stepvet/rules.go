@@ -27,7 +27,7 @@ var ours = rules{
 		internal/controller internal/metadata internal/producer internal/epoch internal/record internal/source internal/kafka`),
 	diskFree:  []string{"segment"},
 	diskLayer: []string{"segment/files.go", "segment/sync_linux.go", "segment/sync_other.go", "segment/scrub_linux.go"},
-	stepFiles: strings.Fields(`internal/authz/index.go internal/authz/principal.go internal/metadata/acl.go
+	stepFiles: strings.Fields(`internal/authz/index.go internal/authz/principal.go internal/metadata/acl.go internal/controller/decide_acl.go internal/controller/codec_acl.go
 		internal/isr/ internal/epoch/ internal/record/ internal/producer/
 		internal/metadata/mirrorstate.go internal/metadata/epochbump.go internal/metadata/attachment.go internal/metadata/configdef.go
 		internal/metadata/topicconfig.go internal/metadata/mirrorconfig.go internal/metadata/brokerconfig.go internal/metadata/names.go
