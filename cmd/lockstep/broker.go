@@ -49,7 +49,7 @@ type broker struct {
 // startBroker opens what is on disk, then the doors: controller, logs,
 // coordinators, listeners, registration, and last the mirrors. An error leaves
 // nothing running.
-func startBroker(ctx context.Context, cfg *config.Config, logger *slog.Logger) (_ *broker, err error) {
+func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, logger *slog.Logger) (_ *broker, err error) {
 	b := &broker{
 		nodeID: int32(cfg.Int("node.id")), logger: logger,
 		failed: make(chan error, 1), served: make(chan struct{}),
@@ -91,24 +91,20 @@ func startBroker(ctx context.Context, cfg *config.Config, logger *slog.Logger) (
 	if err := b.logDirs.claim(b.clusterID); err != nil {
 		return nil, err
 	}
+	live := newLiveConfig(cfg, b.nodeID, level, b.controller.Image())
 	b.partitions = partition.NewManager(partition.Options{
 		NodeID: b.nodeID, Stores: b.logDirs.stores(), OfflineDirs: b.logDirs.offline, Logger: logger.With("part", "partition"),
-		TopicDefaults: topicDefaults(cfg), RetentionCheck: cfg.Duration("log.retention.check.interval.ms"),
-		Cleaner: partition.CleanerOptions{
-			Enabled: cfg.Bool("log.cleaner.enable"), Threads: int(cfg.Int("log.cleaner.threads")),
-			Memory:         cfg.Int("log.cleaner.dedupe.buffer.size"),
-			BytesPerSecond: cfg.Float("log.cleaner.io.max.bytes.per.second"),
-			Backoff:        cfg.Duration("log.cleaner.backoff.ms"),
-		},
+		TopicDefaults: live.settings.TopicDefaults(), RetentionCheck: cfg.Duration("log.retention.check.interval.ms"),
+		Cleaner: live.cleaner(),
 	})
 	manager.Store(b.partitions)
 	if b.groups, err = newGroups(cfg, b); err != nil {
 		return nil, err
 	}
-	if b.mirrors, err = newMirrors(cfg, b); err != nil {
+	if b.mirrors, err = newMirrors(cfg, live, b); err != nil {
 		return nil, err
 	}
-	if b.server, err = newServer(cfg, b); err != nil {
+	if b.server, err = newServer(cfg, live, b); err != nil {
 		return nil, err
 	}
 	// Listeners are bound but nothing is accepted yet: the real ports are known.
@@ -123,6 +119,7 @@ func startBroker(ctx context.Context, cfg *config.Config, logger *slog.Logger) (
 	// One watcher keeps the order: a coordinator must find the partitions of the
 	// image that it is told about.
 	b.unwatch = append(b.unwatch, b.controller.Watch(func(prev, next *metadata.Image) {
+		live.follow(b, next)
 		b.partitions.Apply(prev, next)
 		b.groups.Apply(prev, next)
 	}))
@@ -282,7 +279,7 @@ func (b *broker) checks() map[string]healthCheck {
 	}
 }
 
-func newServer(cfg *config.Config, b *broker) (*kafka.Server, error) {
+func newServer(cfg *config.Config, live *liveConfig, b *broker) (*kafka.Server, error) {
 	listeners, err := cfg.Listeners()
 	if err != nil {
 		return nil, err
@@ -293,11 +290,10 @@ func newServer(cfg *config.Config, b *broker) (*kafka.Server, error) {
 		AutoCreateTopics:     cfg.Bool("auto.create.topics.enable"),
 		AutoCreatePartitions: int32(cfg.Int("num.partitions")),
 		AutoCreateReplicas:   int16(cfg.Int("default.replication.factor")),
-		TopicDefaults:        topicDefaults(cfg),
-		BrokerConfigs:        cfg.Values(),
+		BrokerConfigs:        brokerConfigs(cfg),
 		MaxProduceBytes:      int(cfg.Int("socket.request.max.bytes")),
-		MaxConnections:       int(cfg.Int("max.connections")),
-		MaxConnectionsPerIP:  int(cfg.Int("max.connections.per.ip")),
+		MaxConnections:       live.int("max.connections"),
+		MaxConnectionsPerIP:  live.int("max.connections.per.ip"),
 		IdleTimeout:          cfg.Duration("connections.max.idle.ms"),
 		FetchMaxBytes:        int(cfg.Int("fetch.max.bytes")),
 		FetchSessions:        int(cfg.Int("max.incremental.fetch.session.cache.slots")),
@@ -333,15 +329,12 @@ func newGroups(cfg *config.Config, b *broker) (*group.Coordinator, error) {
 	})
 }
 
-func newMirrors(cfg *config.Config, b *broker) (*mirror.Manager, error) {
+func newMirrors(cfg *config.Config, live *liveConfig, b *broker) (*mirror.Manager, error) {
 	attempts := int(cfg.Int("mirror.failed.retry.max.attempts"))
 	if attempts == 0 {
 		attempts = -1 // off; the package's zero is its default
 	}
-	gate := cfg.Duration("mirror.truncation.timeout.ms")
-	if gate == 0 {
-		gate = -1
-	}
+	settings := live.mirrors()
 	o := mirror.Options{
 		NodeID: b.nodeID, ClusterID: b.clusterID, Controller: b.controller, Partitions: b.partitions,
 		CommitGroup: commitGroup(b.groups, b.controller),
@@ -349,12 +342,12 @@ func newMirrors(cfg *config.Config, b *broker) (*mirror.Manager, error) {
 			return b.groups.GroupsAbove(ctx, group.TopicPartition{Topic: topic, Partition: partition}, end)
 		},
 		Logger:            b.logger.With("part", "mirror"),
-		RefreshInterval:   cfg.Duration("mirror.metadata.refresh.interval.ms"),
+		RefreshInterval:   settings.RefreshInterval,
 		RetryInitial:      cfg.Duration("mirror.failed.retry.initial.backoff.ms"),
 		RetryMax:          cfg.Duration("mirror.failed.retry.max.backoff.ms"),
 		RetryAttempts:     attempts,
-		TruncationTimeout: gate,
-		FetchersPerBroker: int(cfg.Int("mirror.num.replica.fetchers")),
+		TruncationTimeout: settings.TruncationTimeout,
+		FetchersPerBroker: settings.FetchersPerBroker,
 	}
 	var err error
 	if b.plugins, err = startPlugins(cfg, &o, b.logger); err != nil {
@@ -383,33 +376,6 @@ func commitGroup(groups *group.Coordinator, ctrl *controller.Controller) func(co
 		}
 		return errs, err
 	}
-}
-
-// topicDefaults are the broker's options that stand in for topic configs: only
-// those that the operator set, so that DescribeConfigs tells them apart from
-// Kafka's defaults.
-func topicDefaults(cfg *config.Config) map[string]string {
-	out := map[string]string{}
-	for topicKey, brokerKey := range map[string]string{
-		"durability":          "durability",
-		"max.message.bytes":   "message.max.bytes",
-		"min.insync.replicas": "min.insync.replicas",
-		"segment.bytes":       "log.segment.bytes",
-		"segment.ms":          "log.roll.ms",
-		"retention.ms":        "log.retention.ms",
-		"retention.bytes":     "log.retention.bytes",
-		"cleanup.policy":      "log.cleanup.policy",
-
-		"min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
-		"delete.retention.ms":       "log.cleaner.delete.retention.ms",
-		"min.compaction.lag.ms":     "log.cleaner.min.compaction.lag.ms",
-		"max.compaction.lag.ms":     "log.cleaner.max.compaction.lag.ms",
-	} {
-		if cfg.IsSet(brokerKey) {
-			out[topicKey] = cfg.String(brokerKey)
-		}
-	}
-	return out
 }
 
 func registerGauges(b *broker) {

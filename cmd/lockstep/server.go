@@ -61,11 +61,13 @@ func noArguments(c *cobra.Command, args []string) error {
 const stopTimeout = 10 * time.Second
 
 func serve(ctx context.Context, cfg *config.Config, out io.Writer) error {
-	logger := newLogger(cfg, os.Stderr)
+	level := new(slog.LevelVar)
+	level.Set(logLevel(cfg.String("log.level")))
+	logger := newLogger(cfg, level, os.Stderr)
 	for _, w := range cfg.Warnings {
 		logger.Warn(w)
 	}
-	b, err := startBroker(ctx, cfg, logger)
+	b, err := startBroker(ctx, cfg, level, logger)
 	if err != nil {
 		return err
 	}
@@ -89,11 +91,16 @@ func serve(ctx context.Context, cfg *config.Config, out io.Writer) error {
 	return err
 }
 
-func newLogger(cfg *config.Config, w *os.File) *slog.Logger {
+// logLevel reads a value of log.level, which was checked.
+func logLevel(text string) slog.Level {
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(cfg.String("log.level"))); err != nil {
+	if err := level.UnmarshalText([]byte(text)); err != nil {
 		level = slog.LevelInfo
 	}
+	return level
+}
+
+func newLogger(cfg *config.Config, level slog.Leveler, w *os.File) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
 	format := cfg.String("log.format")
 	if format == "auto" {

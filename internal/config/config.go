@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"sort"
 	"strconv"
@@ -18,6 +17,8 @@ import (
 	"time"
 
 	"github.com/magiconair/properties"
+
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
 
 // Config is the effective configuration. The zero value is not usable: Load.
@@ -179,6 +180,10 @@ func (c *Config) Duration(name string) time.Duration {
 // Entry is one effective option, for DescribeConfigs and for printing.
 type Entry struct {
 	Name, Value, Default, Doc, Origin string
+
+	Type    metadata.ConfigType
+	Set     bool // the operator gave it a value
+	Dynamic bool // it may change while the server runs
 }
 
 // Entries lists the effective configuration by name.
@@ -186,15 +191,14 @@ func (c *Config) Entries() []Entry {
 	out := make([]Entry, 0, len(keys))
 	for i := range keys {
 		k := &keys[i]
-		out = append(out, Entry{Name: k.name, Value: c.values[k.name], Default: k.def, Doc: k.doc, Origin: c.origin[k.name]})
+		out = append(out, Entry{
+			Name: k.name, Value: c.values[k.name], Default: k.def, Doc: k.doc, Origin: c.origin[k.name],
+			Type: k.configType(), Set: c.IsSet(k.name), Dynamic: k.dynamic,
+		})
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
 	return out
 }
-
-// Values is the effective configuration as DescribeConfigs shows it. No key of
-// the server is a secret; one that becomes so must be left out here.
-func (c *Config) Values() map[string]string { return maps.Clone(c.values) }
 
 // Print writes the effective configuration with the origin of each value.
 func (c *Config) Print(w io.Writer) {

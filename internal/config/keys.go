@@ -5,6 +5,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
 
 // kind is how a value is read and what is wrong with a bad one.
@@ -28,7 +30,10 @@ type key struct {
 	def     string
 	min     int64 // of numbers
 	max     int64 // of numbers; 0 = no limit
+	nonzero bool  // of numbers: the range has a hole at 0
 	choices string
+	list    bool // a text of several values, separated by commas
+	dynamic bool // may change while the server runs (kafka-configs): a row of internal/metadata too
 	doc     string
 }
 
@@ -38,15 +43,15 @@ const unlimited = int64(1<<63 - 1)
 // mean what they mean there.
 var keys = []key{
 	{name: "node.id", kind: integer, def: "1", max: 1 << 30, doc: "Number of this node, unique in the cluster. It cannot change once data exist."},
-	{name: "process.roles", kind: choice, def: "broker,controller", choices: "broker,controller|controller,broker", doc: "What this process is. This version runs broker and controller in one process."},
-	{name: "listeners", kind: text, def: "PLAINTEXT://127.0.0.1:9092", doc: "NAME://HOST:PORT[,…] to listen on. An empty host listens on every address. Port 0 takes a free one."},
-	{name: "advertised.listeners", kind: text, def: "", doc: "NAME://HOST:PORT[,…] that clients are told. Default: listeners, with this machine's name for an empty host."},
-	{name: "listener.security.protocol.map", kind: text, def: "PLAINTEXT:PLAINTEXT", doc: "NAME:PROTOCOL[,…]. This version serves PLAINTEXT only; anything else is refused at start."},
+	{name: "process.roles", kind: choice, def: "broker,controller", choices: "broker,controller|controller,broker", list: true, doc: "What this process is. This version runs broker and controller in one process."},
+	{name: "listeners", kind: text, def: "PLAINTEXT://127.0.0.1:9092", list: true, doc: "NAME://HOST:PORT[,…] to listen on. An empty host listens on every address. Port 0 takes a free one."},
+	{name: "advertised.listeners", kind: text, def: "", list: true, doc: "NAME://HOST:PORT[,…] that clients are told. Default: listeners, with this machine's name for an empty host."},
+	{name: "listener.security.protocol.map", kind: text, def: "PLAINTEXT:PLAINTEXT", list: true, doc: "NAME:PROTOCOL[,…]. This version serves PLAINTEXT only; anything else is refused at start."},
 	{name: "inter.broker.listener.name", kind: text, def: "", doc: "Listener that brokers use among themselves. Default: the first one."},
-	{name: "controller.listener.names", kind: text, def: "", doc: "Accepted for Kafka's configuration files. The controller of a single node listens on loopback only."},
-	{name: "controller.quorum.voters", kind: text, def: "", doc: "ID@HOST:PORT of the controllers. This version runs one: empty, or this node alone. The port is where its etcd peers listen."},
+	{name: "controller.listener.names", kind: text, def: "", list: true, doc: "Accepted for Kafka's configuration files. The controller of a single node listens on loopback only."},
+	{name: "controller.quorum.voters", kind: text, def: "", list: true, doc: "ID@HOST:PORT of the controllers. This version runs one: empty, or this node alone. The port is where its etcd peers listen."},
 	{name: "broker.rack", kind: text, def: "", doc: "Rack or zone of this broker, shown in metadata."},
-	{name: "log.dirs", kind: text, def: "./lockstep-data", doc: "Directories of the logs, separated by commas, one per disk. A new log goes where the fewest are. One that cannot be used is offline with its logs, and the others go on."},
+	{name: "log.dirs", kind: text, def: "./lockstep-data", list: true, doc: "Directories of the logs, separated by commas, one per disk. A new log goes where the fewest are. One that cannot be used is offline with its logs, and the others go on."},
 	{name: "metadata.log.dir", kind: text, def: "", doc: "Directory of the cluster's metadata; the server does not start without it. Default: the first of log.dirs."},
 	{name: "admin.listener", kind: text, def: "127.0.0.1:9644", doc: "HOST:PORT of /metrics, /livez and /readyz. Empty switches it off."},
 	{name: "admin.pprof.enable", kind: boolean, def: "false", doc: "Serve /debug/pprof on the admin listener."},
@@ -55,37 +60,45 @@ var keys = []key{
 	{name: "num.partitions", kind: integer, def: "1", min: 1, max: 100000, doc: "Partitions of topics created without a count."},
 	{name: "default.replication.factor", kind: integer, def: "1", min: 1, max: 32767, doc: "Replicas of topics created without a factor."},
 	{name: "socket.request.max.bytes", kind: bytesize, def: "104857600", min: 1024, max: 1 << 30, doc: "Largest produce request. Other requests have smaller limits of their own."},
-	{name: "max.connections", kind: integer, def: "10000", min: 1, max: 1 << 30, doc: "Client connections in all."},
-	{name: "max.connections.per.ip", kind: integer, def: "2147483647", min: 1, max: 1<<31 - 1, doc: "Client connections from one address."},
+	{name: "max.connections", kind: integer, def: "10000", min: 1, max: 1 << 30, dynamic: true, doc: "Client connections in all."},
+	{name: "max.connections.per.ip", kind: integer, def: "2147483647", min: 1, max: 1<<31 - 1, dynamic: true, doc: "Client connections from one address."},
 	{name: "connections.max.idle.ms", kind: milliseconds, def: "600000", min: 1000, doc: "Close a connection that was idle for this long."},
 	{name: "fetch.max.bytes", kind: bytesize, def: "57671680", min: 1024, max: 1 << 30, doc: "Largest fetch response, whatever the client asks for. A larger first batch is still returned whole."},
 	{name: "max.incremental.fetch.session.cache.slots", kind: integer, def: "1000", max: 1 << 20, doc: "Fetch sessions kept. More save bytes per request with many consumers and cost memory."},
 
-	{name: "durability", kind: choice, def: "fsync", choices: "fsync|replicated", doc: "When a write with acks=all is answered: when it is on disk, or when the in-sync replicas have it in memory. The default for topics that do not say."},
-	{name: "message.max.bytes", kind: bytesize, def: "1048588", max: 1 << 30, doc: "Default of max.message.bytes: largest record batch."},
-	{name: "min.insync.replicas", kind: integer, def: "1", min: 1, max: 32767, doc: "Default of min.insync.replicas for topics."},
+	{name: "durability", kind: choice, def: "fsync", choices: "fsync|replicated", dynamic: true, doc: "When a write with acks=all is answered: when it is on disk, or when the in-sync replicas have it in memory. The default for topics that do not say."},
+	{name: "message.max.bytes", kind: bytesize, def: "1048588", max: 1<<31 - 1, dynamic: true, doc: "Default of max.message.bytes: largest record batch."},
+	{name: "min.insync.replicas", kind: integer, def: "1", min: 1, max: 1<<31 - 1, dynamic: true, doc: "Default of min.insync.replicas for topics."},
 	{name: "log.dir.reserve.bytes", kind: bytesize, def: "0", min: -1, doc: "Bytes of the disk that records never take, so that metadata and deletions have room when it is full; a quarter more (24 to 64 MiB) is held by a ballast file. 0: a twentieth of the disk, 512 MiB at most; -1: none."},
 	{name: "log.scrub.bytes.per.second", kind: bytesize, def: "8388608", doc: "How fast each log directory is read in the background to find damage, past the page cache; 0 switches it off."},
 	{name: "log.scrub.interval.ms", kind: milliseconds, def: "604800000", min: 1, doc: "Time from the beginning of one pass over all logs to the next. A pass that takes longer is followed by the next one at once."},
 	{name: "log.quarantine.bytes", kind: bytesize, def: "10737418240", min: 1, doc: "Bytes of damaged files, replaced by repaired ones, that are kept in quarantine/ of each log directory; the oldest go first, the newest stays."},
 	{name: "log.quarantine.ms", kind: milliseconds, def: "604800000", min: 1, doc: "How long they are kept."},
 	{name: "log.dir.stall.ms", kind: milliseconds, def: "10000", min: -1, doc: "How long one write or fsync may take before the log directory counts as slow; -1: never."},
-	{name: "log.segment.bytes", kind: bytesize, def: "1073741824", min: 1 << 20, max: 1<<31 - 1, doc: "Default of segment.bytes for topics."},
-	{name: "log.roll.ms", kind: milliseconds, def: "604800000", min: 1, doc: "Default of segment.ms for topics."},
-	{name: "log.retention.ms", kind: milliseconds, def: "604800000", min: -1, doc: "Default of retention.ms for topics; -1 keeps for ever."},
-	{name: "log.retention.bytes", kind: bytesize, def: "-1", min: -1, doc: "Default of retention.bytes for topics; -1 sets no limit."},
-	{name: "log.cleanup.policy", kind: text, def: "delete", doc: "Default of cleanup.policy for topics."},
+	{name: "log.segment.bytes", kind: bytesize, def: "1073741824", min: 1 << 20, max: 1<<31 - 1, dynamic: true, doc: "Default of segment.bytes for topics."},
+	{name: "log.roll.ms", kind: milliseconds, def: "604800000", min: 1, dynamic: true, doc: "Default of segment.ms for topics."},
+	{name: "log.retention.ms", kind: milliseconds, def: "604800000", min: -1, dynamic: true, doc: "Default of retention.ms for topics; -1 keeps for ever."},
+	{name: "log.retention.bytes", kind: bytesize, def: "-1", min: -1, dynamic: true, doc: "Default of retention.bytes for topics; -1 sets no limit."},
+	{name: "log.cleanup.policy", kind: text, def: "delete", list: true, dynamic: true, doc: "Default of cleanup.policy for topics."},
+	{name: "log.message.timestamp.type", kind: choice, def: "CreateTime", choices: "CreateTime|LogAppendTime", dynamic: true, doc: "Default of message.timestamp.type for topics: whose clock a record's timestamp comes from."},
+	{name: "log.message.timestamp.before.max.ms", kind: milliseconds, def: "9223372036854775807", dynamic: true, doc: "Default of message.timestamp.before.max.ms for topics: how far a record's timestamp may be behind the broker's clock."},
+	{name: "log.message.timestamp.after.max.ms", kind: milliseconds, def: "3600000", dynamic: true, doc: "Default of message.timestamp.after.max.ms for topics: how far it may be ahead."},
+	{name: "compression.type", kind: choice, def: "producer", choices: "producer|uncompressed|gzip|snappy|lz4|zstd", dynamic: true, doc: "Default of compression.type for topics: producer keeps what clients chose, anything else compresses their batches anew, which costs processor time. Mirrored batches are never changed."},
+	{name: "compression.gzip.level", kind: integer, def: "-1", min: -1, max: 9, nonzero: true, dynamic: true, doc: "Default of compression.gzip.level for topics: 1 to 9, or -1 for gzip's own default."},
+	{name: "compression.lz4.level", kind: integer, def: "9", min: 1, max: 17, dynamic: true, doc: "Default of compression.lz4.level for topics."},
+	{name: "compression.zstd.level", kind: integer, def: "3", min: -131072, max: 22, dynamic: true, doc: "Default of compression.zstd.level for topics."},
+	{name: "unclean.leader.election.enable", kind: boolean, def: "false", dynamic: true, doc: "Default of unclean.leader.election.enable for topics. It has no effect while a partition has one replica."},
 	{name: "log.retention.check.interval.ms", kind: milliseconds, def: "300000", min: 1, doc: "Time between two looks for segments to delete."},
 
 	{name: "log.cleaner.enable", kind: boolean, def: "true", doc: "Compact the logs of topics whose cleanup.policy has compact in it."},
-	{name: "log.cleaner.threads", kind: integer, def: "1", min: 1, max: 64, doc: "Logs that are compacted at the same time."},
-	{name: "log.cleaner.dedupe.buffer.size", kind: bytesize, def: "134217728", min: 1 << 20, max: 1 << 40, doc: "Memory of all threads together for the keys of the logs being compacted. One key takes 24 bytes and a tenth more; a log with more keys is read several times."},
-	{name: "log.cleaner.io.max.bytes.per.second", kind: decimal, def: "1.7976931348623157E308", min: 1, doc: "Bytes that all threads together read and write per second. Less spares the disk and lets compaction fall behind."},
-	{name: "log.cleaner.backoff.ms", kind: milliseconds, def: "15000", min: 1, doc: "Time between two looks for logs to compact, when there was nothing to do."},
-	{name: "log.cleaner.min.cleanable.ratio", kind: decimal, def: "0.5", max: 1, doc: "Default of min.cleanable.dirty.ratio for topics."},
-	{name: "log.cleaner.delete.retention.ms", kind: milliseconds, def: "86400000", doc: "Default of delete.retention.ms for topics: how long tombstones and transaction markers stay."},
-	{name: "log.cleaner.min.compaction.lag.ms", kind: milliseconds, def: "0", doc: "Default of min.compaction.lag.ms for topics."},
-	{name: "log.cleaner.max.compaction.lag.ms", kind: milliseconds, def: "9223372036854775807", min: 1, doc: "Default of max.compaction.lag.ms for topics; the largest number means never."},
+	{name: "log.cleaner.threads", kind: integer, def: "1", min: 1, max: 64, dynamic: true, doc: "Logs that are compacted at the same time."},
+	{name: "log.cleaner.dedupe.buffer.size", kind: bytesize, def: "134217728", min: 1 << 20, max: 1 << 40, dynamic: true, doc: "Memory of all threads together for the keys of the logs being compacted. One key takes 24 bytes and a tenth more; a log with more keys is read several times."},
+	{name: "log.cleaner.io.max.bytes.per.second", kind: decimal, def: "1.7976931348623157E308", min: 1, dynamic: true, doc: "Bytes that all threads together read and write per second. Less spares the disk and lets compaction fall behind."},
+	{name: "log.cleaner.backoff.ms", kind: milliseconds, def: "15000", dynamic: true, doc: "Time between two looks for logs to compact, when there was nothing to do."},
+	{name: "log.cleaner.min.cleanable.ratio", kind: decimal, def: "0.5", max: 1, dynamic: true, doc: "Default of min.cleanable.dirty.ratio for topics."},
+	{name: "log.cleaner.delete.retention.ms", kind: milliseconds, def: "86400000", dynamic: true, doc: "Default of delete.retention.ms for topics: how long tombstones and transaction markers stay."},
+	{name: "log.cleaner.min.compaction.lag.ms", kind: milliseconds, def: "0", dynamic: true, doc: "Default of min.compaction.lag.ms for topics."},
+	{name: "log.cleaner.max.compaction.lag.ms", kind: milliseconds, def: "9223372036854775807", min: 1, dynamic: true, doc: "Default of max.compaction.lag.ms for topics; the largest number means never."},
 
 	{name: "offsets.topic.num.partitions", kind: integer, def: "50", min: 1, max: 10000, doc: "Partitions of __consumer_offsets when it is created."},
 	{name: "offsets.topic.replication.factor", kind: integer, def: "3", min: 1, max: 32767, doc: "Its replicas; lowered to the number of live brokers."},
@@ -99,22 +112,22 @@ var keys = []key{
 	{name: "group.max.size", kind: integer, def: "10000", min: 1, max: 1 << 24, doc: "Members of one group."},
 
 	{name: "mirror.flush.ms", kind: milliseconds, def: "1000", min: 1, doc: "How often mirrored logs are flushed in the background. What a power cut takes is fetched again from the source."},
-	{name: "mirror.metadata.refresh.interval.ms", kind: milliseconds, def: "60000", min: 100, doc: "How often a source is described: new topics, growth, deletion, configs, group offsets."},
-	{name: "mirror.num.replica.fetchers", kind: integer, def: "1", min: 1, max: 64, doc: "Fetch connections per mirror and source broker."},
+	{name: "mirror.metadata.refresh.interval.ms", kind: milliseconds, def: "60000", min: 100, dynamic: true, doc: "How often a source is described: new topics, growth, deletion, configs, group offsets."},
+	{name: "mirror.num.replica.fetchers", kind: integer, def: "1", min: 1, max: 64, dynamic: true, doc: "Fetch connections per mirror and source broker."},
 	{name: "mirror.failed.retry.initial.backoff.ms", kind: milliseconds, def: "100", min: 1, doc: "First delay before a FAILED partition is tried again; it doubles each time."},
 	{name: "mirror.failed.retry.max.backoff.ms", kind: milliseconds, def: "300000", min: 1, doc: "Longest such delay. An unreachable source is tried again at this pace for ever."},
 	{name: "mirror.failed.retry.max.attempts", kind: integer, def: "20", max: 32767, doc: "Tries before a FAILED partition waits for an operator; 0 switches automatic retry off."},
 	{name: "mirror.truncation.keep.bytes", kind: bytesize, def: "1073741824", doc: "Before a mirror cuts records that its source does not have, they are copied to quarantine/ of the log directory: at most so many bytes per log directory, the oldest go first; 0 keeps nothing."},
 	{name: "mirror.truncation.keep.ms", kind: milliseconds, def: "604800000", min: 1, doc: "How long such copies are kept."},
 	{name: "mirror.truncation.keep.required", kind: boolean, def: "false", doc: "Whether the cut waits (the partition is FAILED and tries again) when the copy cannot be made, for want of room say. Otherwise it goes on and the log says what was not kept."},
-	{name: "mirror.truncation.timeout.ms", kind: milliseconds, def: "300000", doc: "Longest wait for replicas to truncate before a partition fails; 0 waits for ever."},
+	{name: "mirror.truncation.timeout.ms", kind: milliseconds, def: "300000", dynamic: true, doc: "Longest wait for replicas to truncate before a partition fails; 0 waits for ever."},
 
 	{name: "metadata.etcd.listen.client", kind: text, def: "", doc: "HOST:PORT of the embedded etcd's client port. Default: a free loopback port."},
 	{name: "metadata.etcd.listen.peer", kind: text, def: "", doc: "HOST:PORT of the embedded etcd's peer port. Default: a free loopback port."},
 	{name: "metadata.etcd.endpoints", kind: text, def: "", doc: "An etcd of your own. This version runs the embedded one only: must be empty."},
 	{name: "plugin.truncation.policy", kind: text, def: "", doc: "Plugin that is asked before a mirrored log is cut. While it does not answer, nothing is cut and the partition waits. Default: the built-in rules."},
 	{name: "plugin.unclean.election.policy", kind: text, def: "", doc: "Plugin that is asked when a source lost records in an unclean election. While it does not answer, the partition fails and is tried again. Default: the built-in rules."},
-	{name: "log.level", kind: choice, def: "info", choices: "debug|info|warn|error", doc: "What is logged to standard error."},
+	{name: "log.level", kind: choice, def: "info", choices: "debug|info|warn|error", dynamic: true, doc: "What is logged to standard error."},
 	{name: "log.format", kind: choice, def: "auto", choices: "auto|text|json", doc: "text on a terminal and JSON otherwise, unless set."},
 }
 
@@ -153,6 +166,29 @@ func find(name string) *key {
 	return nil
 }
 
+// configType is the type that Kafka's tools are told.
+func (k *key) configType() metadata.ConfigType {
+	switch k.kind {
+	case boolean:
+		return metadata.TypeBoolean
+	case integer:
+		return metadata.TypeInt
+	case milliseconds:
+		return metadata.TypeLong
+	case bytesize:
+		if k.max > 0 && k.max <= math.MaxInt32 {
+			return metadata.TypeInt
+		}
+		return metadata.TypeLong
+	case decimal:
+		return metadata.TypeDouble
+	}
+	if k.list {
+		return metadata.TypeList
+	}
+	return metadata.TypeString
+}
+
 // check tells what is wrong with a value, naming the key.
 func (k *key) check(v string) error {
 	switch k.kind {
@@ -166,7 +202,7 @@ func (k *key) check(v string) error {
 		if high == 0 {
 			high = unlimited
 		}
-		if err != nil || n < k.min || n > high {
+		if err != nil || n < k.min || n > high || k.nonzero && n == 0 {
 			unit := map[kind]string{integer: "number", milliseconds: "number of milliseconds", bytesize: "number of bytes"}[k.kind]
 			if high == unlimited {
 				return fmt.Errorf("%s: %q is not a %s of at least %d", k.name, v, unit, k.min)

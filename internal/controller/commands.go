@@ -83,6 +83,9 @@ type AlterConfigs struct {
 	Type ConfigResource
 	Name string
 	Ops  []ConfigOp
+	// Static is what the file of the broker says that asks. What may only change
+	// in steps is compared with it where nothing dynamic is set.
+	Static map[string]string
 }
 
 // MirrorTopic is a source topic to mirror, as the source describes it.

@@ -247,13 +247,11 @@ func alterBroker(img *metadata.Image, a AlterConfigs) ([]Change, error) {
 	}
 	cur := img.BrokerConfigs(id)
 	configs, err := applyOps(cur, a.Ops, metadata.BrokerConfigDef, nil)
-	for _, name := range slices.Sorted(maps.Keys(configs)) {
-		if err == nil {
-			err = metadata.ValidateBrokerConfig(name, configs[name])
-		}
+	if err == nil {
+		err = metadata.ValidateBrokerConfigs(configs)
 	}
 	if err == nil {
-		err = checkFetchers(cur, configs)
+		err = checkBroker(img, id, a.Static, configs)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("alter configs of broker %q: %w", a.Name, err)

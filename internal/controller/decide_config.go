@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
@@ -88,23 +89,40 @@ func brokerResource(img *metadata.Image, name string) (int32, error) {
 	return int32(id), nil
 }
 
-// checkFetchers keeps a change of the fetcher count within half to double, so
-// that a slip of the finger does not open a thousand connections (spec 4.1).
-func checkFetchers(cur, next map[string]string) error {
-	const name = "mirror.num.replica.fetchers"
-	old, n := intConfig(cur, name), intConfig(next, name)
-	if n != old && (n*2 < old || n > old*2) {
-		return fmt.Errorf("%w: %s=%d: must stay within half to double of %d", ErrInvalidConfig, name, n, old)
+// checkBroker checks what no single config shows. A change of a number of threads
+// or connections stays within half to double, so that a slip of the finger does
+// not open a thousand of them (spec 4.1; Kafka does the same for its threads).
+func checkBroker(img *metadata.Image, id int32, static, next map[string]string) error {
+	before := img.BrokerSettings(id, static)
+	after := before
+	if id == metadata.DefaultBroker {
+		before.Own, after.Own, after.All = nil, nil, next
+	} else {
+		after.Own = next
+	}
+	for _, name := range []string{"log.cleaner.threads", "mirror.num.replica.fetchers"} {
+		old, n := intConfig(before, name), intConfig(after, name)
+		if n != old && (n*2 < old || n > old*2) {
+			return fmt.Errorf("%w: %s=%d: must stay within half to double of %d", ErrInvalidConfig, name, n, old)
+		}
+	}
+	const least, longest = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
+	if lo, hi := intConfig(after, least), intConfig(after, longest); lo > hi {
+		return fmt.Errorf("%w: %s=%d is above %s=%d", ErrInvalidConfig, least, lo, longest, hi)
+	}
+	const memory, threads = "log.cleaner.dedupe.buffer.size", "log.cleaner.threads"
+	if per := intConfig(after, memory) / max(intConfig(after, threads), 1); per < 1<<20 {
+		return fmt.Errorf("%w: %s: %d bytes for each of %s, at least %d are needed", ErrInvalidConfig, memory, per, threads, 1<<20)
 	}
 	return nil
 }
 
-func intConfig(configs map[string]string, name string) int64 {
-	v, ok := configs[name]
+func intConfig(s metadata.BrokerSettings, name string) int64 {
+	v, ok := s.Get(name)
 	if !ok {
 		v = metadata.BrokerConfigDef(name).Default
 	}
-	n, _ := strconv.ParseInt(v, 10, 64)
+	n, _ := strconv.ParseInt(strings.TrimSpace(v), 10, 64)
 	return n
 }
 

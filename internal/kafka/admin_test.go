@@ -137,7 +137,9 @@ func TestTopicConfigs(t *testing.T) {
 
 func TestBrokerConfigsHideSecrets(t *testing.T) {
 	s := anotherServer(t, func(o *Options) {
-		o.BrokerConfigs = map[string]string{"num.partitions": "3", "ssl.keystore.password": "hunter2", "listener.name.x.plain.sasl.jaas.config": "hunter2"}
+		for _, c := range [][2]string{{"num.partitions", "3"}, {"ssl.keystore.password", "hunter2"}, {"listener.name.x.plain.sasl.jaas.config", "hunter2"}} {
+			o.BrokerConfigs = append(o.BrokerConfigs, metadata.BrokerConfig{ConfigDef: metadata.ConfigDef{Name: c[0], NoDefault: true}, Value: c[1], Set: true})
+		}
 	})
 	req := kmsg.NewPtrDescribeConfigsRequest()
 	req.SetVersion(4)

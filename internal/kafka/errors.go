@@ -100,7 +100,8 @@ var errorTable = []struct {
 	{controller.ErrInvalidPartitions, kerr.InvalidPartitions.Code},
 	{controller.ErrInvalidReplicationFactor, kerr.InvalidReplicationFactor.Code},
 	{controller.ErrInvalidReplicaAssignment, kerr.InvalidReplicaAssignment.Code},
-	{metadata.ErrInvalidConfig, kerr.InvalidConfig.Code}, // the controller's too
+	{metadata.ErrInvalidConfig, kerr.InvalidConfig.Code},   // the controller's too
+	{metadata.ErrReadOnlyConfig, kerr.InvalidRequest.Code}, // as Kafka
 	{controller.ErrNotController, kerr.NotController.Code},
 	{controller.ErrClosed, kerr.NotController.Code},
 	{controller.ErrInvalidRequest, kerr.InvalidRequest.Code},

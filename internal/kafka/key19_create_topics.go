@@ -53,8 +53,9 @@ func (s *Server) createTopics(r *request, body kmsg.Request) (kmsg.Response, err
 		}
 		s.settle(r.ctx)
 	}
+	settings := s.settings(s.o.Controller.Image())
 	for i := range results {
-		resp.Topics = append(resp.Topics, createdTopic(&req.Topics[i], &results[i], s.o.TopicDefaults))
+		resp.Topics = append(resp.Topics, createdTopic(&req.Topics[i], &results[i], settings))
 	}
 	return resp, nil
 }
@@ -94,7 +95,7 @@ func createTopic(in *kmsg.CreateTopicsRequestTopic) (controller.CreateTopic, err
 	return ct, nil
 }
 
-func createdTopic(in *kmsg.CreateTopicsRequestTopic, res *controller.TopicResult, defaults map[string]string) kmsg.CreateTopicsResponseTopic {
+func createdTopic(in *kmsg.CreateTopicsRequestTopic, res *controller.TopicResult, settings metadata.BrokerSettings) kmsg.CreateTopicsResponseTopic {
 	out := kmsg.NewCreateTopicsResponseTopic()
 	out.Topic = in.Topic
 	out.ErrorCode, out.ErrorMessage = errorCode(res.Err)
@@ -109,7 +110,7 @@ func createdTopic(in *kmsg.CreateTopicsRequestTopic, res *controller.TopicResult
 		out.ReplicationFactor = int16(len(t.Partitions[0].Replicas))
 	}
 	for _, d := range metadata.TopicConfigDefs() {
-		e := topicConfig(t, d, defaults)
+		e := topicConfig(t, d, settings)
 		c := kmsg.NewCreateTopicsResponseTopicConfig()
 		c.Name, c.Value, c.Source, c.ReadOnly, c.IsSensitive = e.name, e.value, int8(e.source), e.readOnly, e.secret
 		out.Configs = append(out.Configs, c)

@@ -20,7 +20,10 @@ import (
 //     (64). The internal mirror.name of a topic is not shown (spec M4).
 //   - Secrets have no value and the sensitive flag (C6).
 //   - Where a value came from is its source; where it could have come from are
-//     its synonyms, the one in force first.
+//     its synonyms, the one in force first: a topic's own, then those of the
+//     broker, of all brokers, of the broker's file, and the default. A topic's
+//     synonyms below its own have the broker's name of the config, as in Kafka.
+//   - A config that is not read-only can be changed while the broker runs.
 //
 // Version notes:
 //   - v1: sources and synonyms (KIP-226)
@@ -61,8 +64,9 @@ func (s *Server) configsOf(kind controller.ConfigResource, name string) ([]confi
 		if t == nil {
 			return nil, fmt.Errorf("%w: %q", errUnknownPartition, name)
 		}
+		settings := s.settings(img)
 		for _, d := range metadata.TopicConfigDefs() {
-			out = append(out, topicConfig(t, d, s.o.TopicDefaults))
+			out = append(out, topicConfig(t, d, settings))
 		}
 	case controller.ResourceMirror:
 		m := img.Mirror(name)
@@ -155,22 +159,40 @@ func wireConfigType(t metadata.ConfigType) kmsg.ConfigType {
 	return kmsg.ConfigTypeString
 }
 
-// topicConfig is one row of the topic table for t: the override, else the
-// broker's own default, else Kafka's.
-func topicConfig(t *metadata.Topic, d *metadata.ConfigDef, defaults map[string]string) configEntry {
+// topicConfig is one row of the topic table for t: the override, else what this
+// broker has as its default, else Kafka's. Synonyms have the broker's name of it.
+func topicConfig(t *metadata.Topic, d *metadata.ConfigDef, settings metadata.BrokerSettings) configEntry {
 	e := configEntry{name: d.Name, readOnly: d.ReadOnly, secret: d.Secret, kind: d.Type, doc: d.Doc}
 	if v, ok := t.Configs[d.Name]; ok {
 		e.synonyms = append(e.synonyms, configSynonym{d.Name, v, kmsg.ConfigSourceDynamicTopicConfig})
 	}
-	// A broker that repeats Kafka's default has none of its own: tools list what
-	// differs.
-	if v, ok := defaults[d.Name]; ok && v != d.Default {
-		e.synonyms = append(e.synonyms, configSynonym{d.Name, v, kmsg.ConfigSourceStaticBrokerConfig})
+	name := metadata.TopicDefaultKey(d.Name)
+	if name == "" {
+		name = d.Name // no broker has a default of its own for it
+	} else {
+		e.addLayers(name, settings)
 	}
 	if !d.NoDefault {
-		e.synonyms = append(e.synonyms, configSynonym{d.Name, d.Default, kmsg.ConfigSourceDefaultConfig})
+		e.synonyms = append(e.synonyms, configSynonym{name, d.Default, kmsg.ConfigSourceDefaultConfig})
 	}
 	return e.settle()
+}
+
+// addLayers appends what is set for this broker, dynamically, for all brokers
+// dynamically, and in its own file.
+func (e *configEntry) addLayers(name string, settings metadata.BrokerSettings) {
+	for _, l := range []struct {
+		values map[string]string
+		source kmsg.ConfigSource
+	}{
+		{settings.Own, kmsg.ConfigSourceDynamicBrokerConfig},
+		{settings.All, kmsg.ConfigSourceDynamicDefaultBrokerConfig},
+		{settings.Static, kmsg.ConfigSourceStaticBrokerConfig},
+	} {
+		if v, ok := l.values[name]; ok {
+			e.synonyms = append(e.synonyms, configSynonym{name, v, l.source})
+		}
+	}
 }
 
 // mirrorConfig is one row of the mirror table for m. Kafka's list of sources
@@ -186,42 +208,55 @@ func mirrorConfig(m *metadata.Mirror, d *metadata.ConfigDef) configEntry {
 	return e.settle()
 }
 
-// brokerConfigs is what is set for this broker: dynamically, for all brokers
-// dynamically, or in its own file. The empty name asks for the middle one only.
+// settings is what holds for this broker.
+func (s *Server) settings(img *metadata.Image) metadata.BrokerSettings {
+	return img.BrokerSettings(s.o.NodeID, s.static)
+}
+
+// staticConfigs are the configs that the broker's file or command line sets.
+func staticConfigs(configs []metadata.BrokerConfig) map[string]string {
+	static := make(map[string]string)
+	for i := range configs {
+		if c := &configs[i]; c.Set {
+			static[c.Name] = c.Value
+		}
+	}
+	return static
+}
+
+// brokerConfigs is every config of this broker. The empty name asks for what is
+// set dynamically for all brokers, and only that.
 func (s *Server) brokerConfigs(img *metadata.Image, name string) ([]configEntry, error) {
-	type layer struct {
-		values map[string]string
-		source kmsg.ConfigSource
-	}
-	layers := []layer{{img.BrokerConfigs(metadata.DefaultBroker), kmsg.ConfigSourceDynamicDefaultBrokerConfig}}
-	if name != "" {
-		id, err := strconv.ParseInt(name, 10, 32)
-		if err != nil {
-			return nil, fmt.Errorf("%w: broker %q is not a number", controller.ErrInvalidRequest, name)
-		}
-		if int32(id) != s.o.NodeID {
-			return nil, fmt.Errorf("%w: broker %d; this is broker %d", controller.ErrInvalidRequest, id, s.o.NodeID)
-		}
-		layers = []layer{
-			{img.BrokerConfigs(int32(id)), kmsg.ConfigSourceDynamicBrokerConfig},
-			layers[0],
-			{s.o.BrokerConfigs, kmsg.ConfigSourceStaticBrokerConfig},
-		}
-	}
-	names := map[string]bool{}
-	for _, l := range layers {
-		for k := range l.values {
-			names[k] = true
-		}
-	}
 	var out []configEntry
-	for _, k := range slices.Sorted(maps.Keys(names)) {
-		e := configEntry{name: k, secret: secretName(k), readOnly: true}
-		for _, l := range layers {
-			if v, ok := l.values[k]; ok {
-				e.synonyms = append(e.synonyms, configSynonym{k, v, l.source})
-				e.readOnly = e.readOnly && l.source == kmsg.ConfigSourceStaticBrokerConfig
+	if name == "" {
+		all := metadata.BrokerSettings{All: img.BrokerConfigs(metadata.DefaultBroker)}
+		for _, name := range slices.Sorted(maps.Keys(all.All)) {
+			e := configEntry{name: name, secret: secretName(name)}
+			if d := metadata.BrokerConfigDef(name); d != nil {
+				e.kind, e.doc = d.Type, d.Doc
 			}
+			e.addLayers(name, all)
+			out = append(out, e.settle())
+		}
+		return out, nil
+	}
+	id, err := strconv.ParseInt(name, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("%w: broker %q is not a number", controller.ErrInvalidRequest, name)
+	}
+	if int32(id) != s.o.NodeID {
+		return nil, fmt.Errorf("%w: broker %d; this is broker %d", controller.ErrInvalidRequest, id, s.o.NodeID)
+	}
+	settings := s.settings(img)
+	for i := range s.o.BrokerConfigs {
+		c := &s.o.BrokerConfigs[i]
+		e := configEntry{name: c.Name, secret: c.Secret || secretName(c.Name), kind: c.Type, doc: c.Doc, readOnly: true}
+		if d := metadata.BrokerConfigDef(c.Name); d != nil {
+			e.kind, e.readOnly = d.Type, false
+		}
+		e.addLayers(c.Name, settings)
+		if !c.NoDefault {
+			e.synonyms = append(e.synonyms, configSynonym{c.Name, c.Default, kmsg.ConfigSourceDefaultConfig})
 		}
 		out = append(out, e.settle())
 	}

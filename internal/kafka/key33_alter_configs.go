@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -30,6 +31,10 @@ func (s *Server) alterConfigs(r *request, body kmsg.Request) (kmsg.Response, err
 	req := body.(*kmsg.AlterConfigsRequest)
 	resp := req.ResponseKind().(*kmsg.AlterConfigsResponse)
 	img := s.o.Controller.Image()
+	named := map[resourceKey]int{}
+	for i := range req.Resources {
+		named[resourceKey{controller.ConfigResource(req.Resources[i].ResourceType), req.Resources[i].ResourceName}]++
+	}
 	var alter []controller.AlterConfigs
 	var at []int
 	for i := range req.Resources {
@@ -37,6 +42,9 @@ func (s *Server) alterConfigs(r *request, body kmsg.Request) (kmsg.Response, err
 		out := kmsg.NewAlterConfigsResponseResource()
 		out.ResourceType, out.ResourceName = in.ResourceType, in.ResourceName
 		a, err := replaceConfigs(img, in)
+		if err == nil {
+			err = s.checkAlter(&a, named)
+		}
 		if err == nil {
 			alter, at = append(alter, a), append(at, i)
 		}
@@ -56,12 +64,26 @@ func (s *Server) alterConfigs(r *request, body kmsg.Request) (kmsg.Response, err
 // replaceConfigs turns "exactly these" into changes of what is there now.
 func replaceConfigs(img *metadata.Image, in *kmsg.AlterConfigsRequestResource) (controller.AlterConfigs, error) {
 	a := controller.AlterConfigs{Type: controller.ConfigResource(in.ResourceType), Name: in.ResourceName}
-	if a.Type != controller.ResourceTopic {
-		return a, fmt.Errorf("%w: only a topic's configs can be replaced as a whole; use incremental changes", controller.ErrInvalidRequest)
-	}
-	t := img.Topic(in.ResourceName)
-	if t == nil {
-		return a, fmt.Errorf("%w: %q", errUnknownPartition, in.ResourceName)
+	var now map[string]string
+	switch a.Type {
+	case controller.ResourceTopic:
+		t := img.Topic(in.ResourceName)
+		if t == nil {
+			return a, fmt.Errorf("%w: %q", errUnknownPartition, in.ResourceName)
+		}
+		now = t.Configs
+	case controller.ResourceBroker:
+		id := metadata.DefaultBroker
+		if a.Name != "" {
+			n, err := strconv.ParseInt(a.Name, 10, 32)
+			if err != nil || n < 0 {
+				return a, fmt.Errorf("%w: broker %q is not a number", controller.ErrInvalidRequest, a.Name)
+			}
+			id = int32(n)
+		}
+		now = img.BrokerConfigs(id)
+	default:
+		return a, fmt.Errorf("%w: only configs of topics and brokers can be replaced as a whole; use incremental changes", controller.ErrInvalidRequest)
 	}
 	named := map[string]bool{}
 	for i := range in.Configs {
@@ -73,7 +95,7 @@ func replaceConfigs(img *metadata.Image, in *kmsg.AlterConfigsRequestResource) (
 		}
 		a.Ops = append(a.Ops, op)
 	}
-	for _, name := range slices.Sorted(maps.Keys(t.Configs)) {
+	for _, name := range slices.Sorted(maps.Keys(now)) {
 		if !named[name] {
 			a.Ops = append(a.Ops, controller.ConfigOp{Name: name, Op: controller.ConfigDelete})
 		}

@@ -9,8 +9,10 @@ import (
 // IncrementalAlterConfigs (v0-v1)
 //
 // Behavior:
-//   - Topics (2), brokers (4) and mirrors (64); all changes of one resource or
-//     none. Names and values are checked by the controller (C4).
+//   - Topics (2), brokers (4; the empty name for all) and mirrors (64); all
+//     changes of one resource or none. Names and values are checked by the
+//     controller (C4): INVALID_CONFIG names what it refuses. A config of the
+//     broker that needs a restart is refused with INVALID_REQUEST, as in Kafka.
 //   - Allowed on mirrored topics, except for mirror.name (spec 10.5).
 //
 // Version notes:
@@ -22,20 +24,31 @@ func (s *Server) registerIncrementalAlterConfigs() {
 func (s *Server) incrementalAlterConfigs(r *request, body kmsg.Request) (kmsg.Response, error) {
 	req := body.(*kmsg.IncrementalAlterConfigsRequest)
 	resp := req.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
-	alter := make([]controller.AlterConfigs, len(req.Resources))
+	named := map[resourceKey]int{}
+	for i := range req.Resources {
+		named[resourceKey{controller.ConfigResource(req.Resources[i].ResourceType), req.Resources[i].ResourceName}]++
+	}
+	var alter []controller.AlterConfigs
+	var at []int // index in the request of each change
 	for i := range req.Resources {
 		in := &req.Resources[i]
-		alter[i] = controller.AlterConfigs{Type: controller.ConfigResource(in.ResourceType), Name: in.ResourceName}
+		a := controller.AlterConfigs{Type: controller.ConfigResource(in.ResourceType), Name: in.ResourceName}
 		for j := range in.Configs {
 			c := &in.Configs[j]
-			alter[i].Ops = append(alter[i].Ops, controller.ConfigOp{Name: c.Name, Value: c.Value, Op: controller.ConfigOpType(c.Op)})
+			a.Ops = append(a.Ops, controller.ConfigOp{Name: c.Name, Value: c.Value, Op: controller.ConfigOpType(c.Op)})
 		}
-	}
-	for i, err := range s.o.Controller.AlterConfigs(r.ctx, alter, req.ValidateOnly) {
+		err := s.checkAlter(&a, named)
+		if err == nil {
+			alter, at = append(alter, a), append(at, i)
+		}
 		out := kmsg.NewIncrementalAlterConfigsResponseResource()
-		out.ResourceType, out.ResourceName = req.Resources[i].ResourceType, req.Resources[i].ResourceName
+		out.ResourceType, out.ResourceName = in.ResourceType, in.ResourceName
 		out.ErrorCode, out.ErrorMessage = errorCode(err)
 		resp.Resources = append(resp.Resources, out)
+	}
+	for i, err := range s.o.Controller.AlterConfigs(r.ctx, alter, req.ValidateOnly) {
+		out := &resp.Resources[at[i]]
+		out.ErrorCode, out.ErrorMessage = errorCode(err)
 	}
 	s.settle(r.ctx)
 	return resp, nil

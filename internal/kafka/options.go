@@ -12,6 +12,7 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/clock"
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/group"
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/mirror"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
 )
@@ -53,14 +54,9 @@ type Options struct {
 	AutoCreatePartitions int32 // default 1
 	AutoCreateReplicas   int16 // default 1
 
-	// TopicDefaults are this broker's own defaults for topic configs, as the
-	// partition manager has them; DescribeConfigs shows them between a topic's
-	// overrides and Kafka's defaults.
-	TopicDefaults map[string]string
-
-	// BrokerConfigs is what DescribeConfigs tells of this broker's static
-	// settings.
-	BrokerConfigs map[string]string
+	// BrokerConfigs is every config of this broker, by name, as its own file and
+	// defaults have it. What was changed while it runs stands in the metadata.
+	BrokerConfigs []metadata.BrokerConfig
 
 	// MaxProduceBytes bounds a produce request (socket.request.max.bytes,
 	// default 100 MiB). Every other request is held to MaxRequestBytes, default

@@ -25,6 +25,11 @@ type Server struct {
 	memory    *memory
 	sessions  *sessionCache
 	metrics   *serverMetrics
+	static    map[string]string // the configs that the broker's own file sets
+
+	// How many connections are open at most, in all and from one address. They
+	// change while the server runs (SetConnectionLimits).
+	maxConns, maxConnsPerIP atomic.Int64
 
 	// ctx ends when connections must go at once; see Close.
 	ctx    context.Context
@@ -56,7 +61,8 @@ func NewServer(o Options) (*Server, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{o: o, memory: newMemory(o.RequestMemory), sessions: newSessionCache(o.FetchSessions, o.FetchSessionPartitions, o.Clock)}
+	s := &Server{o: o, memory: newMemory(o.RequestMemory), sessions: newSessionCache(o.FetchSessions, o.FetchSessionPartitions, o.Clock), static: staticConfigs(o.BrokerConfigs)}
+	s.SetConnectionLimits(o.MaxConnections, o.MaxConnectionsPerIP)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.mu.conns = map[*conn]struct{}{}
 	s.mu.perIP = map[string]int{}
@@ -156,7 +162,7 @@ func (s *Server) accept(l *listener) error {
 func (s *Server) admit(l *listener, nc net.Conn) {
 	host := hostOf(nc)
 	s.mu.Lock()
-	if s.closing.Load() || len(s.mu.conns) >= s.o.MaxConnections || s.mu.perIP[host] >= s.o.MaxConnectionsPerIP {
+	if s.closing.Load() || int64(len(s.mu.conns)) >= s.maxConns.Load() || int64(s.mu.perIP[host]) >= s.maxConnsPerIP.Load() {
 		s.mu.Unlock()
 		s.metrics.refused.Inc()
 		nc.Close()
@@ -172,6 +178,13 @@ func (s *Server) admit(l *listener, nc net.Conn) {
 		defer s.forget(c)
 		c.serve()
 	}()
+}
+
+// SetConnectionLimits changes max.connections and max.connections.per.ip. What is
+// open beyond them stays open.
+func (s *Server) SetConnectionLimits(all, perIP int) {
+	s.maxConns.Store(int64(all))
+	s.maxConnsPerIP.Store(int64(perIP))
 }
 
 func (s *Server) forget(c *conn) {

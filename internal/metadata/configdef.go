@@ -150,6 +150,16 @@ func betweenFloat(lo, hi float64) func(string) error {
 	}
 }
 
+func atLeastFloat(limit float64) func(string) error {
+	return func(v string) error {
+		f, err := strconv.ParseFloat(strings.TrimSpace(v), 64)
+		if err != nil || f < limit {
+			return fmt.Errorf("must be at least %g", limit)
+		}
+		return nil
+	}
+}
+
 func oneOf(allowed ...string) func(string) error {
 	return func(v string) error {
 		if slices.Contains(allowed, v) {

@@ -59,7 +59,7 @@ func (t *task) attach(p *partition.Partition, loc location) error {
 	if err != nil {
 		return err
 	}
-	key := workerKey{cluster, loc.broker, fetcherIndex(t.r.key.topic, t.r.key.index, t.r.m.o.FetchersPerBroker)}
+	key := workerKey{cluster, loc.broker, fetcherIndex(t.r.key.topic, t.r.key.index, t.r.m.settings.Load().FetchersPerBroker)}
 	w, err := t.peer.worker(key)
 	if err != nil {
 		return err

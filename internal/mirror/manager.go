@@ -21,7 +21,7 @@ import (
 // through the inbox. What may block runs on the pool, at most Options.Actions
 // at a time and one per partition.
 type Manager struct {
-	o      Options
+	o      Options // what does not change; see settings
 	limits retryLimits
 	budget *pipeline.Budget
 	pool   *ants.Pool
@@ -30,6 +30,8 @@ type Manager struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 	watch  func() // ends the metadata watch
+
+	settings atomic.Pointer[Settings] // replaced as a whole, by Set
 
 	states *batcher[stateWrite, controller.MirrorStateResult]
 	bumps  *batcher[controller.Bump, error]
@@ -93,6 +95,7 @@ func NewManager(o Options) (*Manager, error) {
 		limits:   retryLimits{initial: o.RetryInitial, max: o.RetryMax, attempts: o.RetryAttempts},
 		replicas: make(map[partitionID]*replica),
 	}
+	m.settings.Store(&Settings{o.RefreshInterval, o.TruncationTimeout, o.FetchersPerBroker})
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.inbox.signal = make(chan struct{}, 1)
 	m.shared.replicas = make(map[nameKey]*replica)
@@ -326,7 +329,7 @@ func (m *Manager) lead(r *replica, p *peer) {
 		m.forget(r)
 	}
 	r.peer = p
-	r.machine = &machine{limits: m.limits, gateMax: max(m.o.TruncationTimeout, 0), random: m.o.Rand.Float64, state: metadata.StateUnknown}
+	r.machine = &machine{limits: m.limits, random: m.o.Rand.Float64, state: metadata.StateUnknown}
 	m.countState(metadata.StateUnknown, 1)
 	r.addMetrics()
 	m.shared.Lock()
@@ -376,6 +379,7 @@ func (m *Manager) step(r *replica, in any) {
 	if r.machine == nil {
 		return
 	}
+	r.machine.gateMax = max(m.settings.Load().TruncationTimeout, 0)
 	before, failed := r.machine.state, r.machine.failure
 	effects := r.machine.step(in)
 	after := r.machine.state

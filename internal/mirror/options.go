@@ -142,3 +142,28 @@ func (o *Options) Validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+// Settings are those of the options that change while the manager runs. Their
+// zero values mean what they mean in Options.
+type Settings struct {
+	RefreshInterval   time.Duration
+	TruncationTimeout time.Duration
+	FetchersPerBroker int
+}
+
+// Set changes settings. A new period begins with a refresh at once; the timeout is
+// that of gates that begin, the connections those of fetches that begin.
+func (m *Manager) Set(s Settings) {
+	o := Options{RefreshInterval: s.RefreshInterval, TruncationTimeout: s.TruncationTimeout, FetchersPerBroker: s.FetchersPerBroker}
+	o.EnsureDefaults()
+	next := Settings{o.RefreshInterval, o.TruncationTimeout, o.FetchersPerBroker}
+	old := m.settings.Swap(&next)
+	if old.RefreshInterval == next.RefreshInterval {
+		return
+	}
+	m.shared.RLock()
+	defer m.shared.RUnlock()
+	for _, p := range m.shared.peers {
+		p.wake()
+	}
+}

@@ -34,7 +34,7 @@ func (p *peer) refreshLoop() {
 		missing: make(map[string]int), configs: make(map[string]map[string]struct{}),
 		told: make(map[string]string),
 	}
-	timer := p.m.o.Clock.NewTimer(p.m.o.RefreshInterval)
+	timer := p.m.o.Clock.NewTimer(p.m.settings.Load().RefreshInterval)
 	defer timer.Stop()
 	var last time.Time
 	for {
@@ -46,7 +46,7 @@ func (p *peer) refreshLoop() {
 		case <-p.wakeup:
 			woken = true
 		}
-		if gap := min(minRefreshGap, p.m.o.RefreshInterval); woken && p.m.o.Clock.Now().Sub(last) < gap {
+		if gap := min(minRefreshGap, p.m.settings.Load().RefreshInterval); woken && p.m.o.Clock.Now().Sub(last) < gap {
 			pause := p.m.o.Clock.NewTimer(gap)
 			select {
 			case <-p.ctx.Done():
@@ -57,7 +57,7 @@ func (p *peer) refreshLoop() {
 		}
 		p.refresh(p.ctx)
 		last = p.m.o.Clock.Now()
-		timer.Reset(p.m.o.RefreshInterval)
+		timer.Reset(p.m.settings.Load().RefreshInterval)
 	}
 }
 

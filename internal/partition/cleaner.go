@@ -9,6 +9,7 @@ import (
 	"math"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/panjf2000/ants/v2"
@@ -49,9 +50,17 @@ func (o *CleanerOptions) ensureDefaults() {
 	if o.BytesPerSecond <= 0 {
 		o.BytesPerSecond = math.MaxFloat64
 	}
+	o.Threads = min(o.Threads, maxCleanerThreads)
 	if o.Backoff <= 0 {
 		o.Backoff = 15 * time.Second
 	}
+}
+
+// maxCleanerThreads bounds log.cleaner.threads: more do not make a disk faster.
+const maxCleanerThreads = 64
+
+func burstOf(bytesPerSecond float64) int {
+	return int(min(max(bytesPerSecond, 1), math.MaxInt32))
 }
 
 // asideFor is how long a log stays set aside after its compaction failed. The
@@ -79,7 +88,11 @@ type cleaner struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when run has returned
 
-	results chan cleaned // capacity Threads, so that a worker never waits
+	results chan cleaned
+	change  chan CleanerOptions // capacity 1: the options to go on with
+
+	// memory is what one round may spend on keys; of the threads too.
+	memory atomic.Int64
 
 	// Of the goroutine.
 	queue    []due // from the last look, the most urgent last
@@ -115,10 +128,11 @@ func newCleaner(o CleanerOptions, c clock.Clock, logger *slog.Logger, list func(
 	o.ensureDefaults()
 	cl := &cleaner{
 		o: o, clock: c, logger: logger, list: list, done: make(chan struct{}),
-		results: make(chan cleaned, o.Threads), states: map[*Partition]*cleanState{},
+		results: make(chan cleaned, maxCleanerThreads), // so that a worker never waits
+		change:  make(chan CleanerOptions, 1), states: map[*Partition]*cleanState{},
 	}
-	burst := int(min(max(o.BytesPerSecond, 1), math.MaxInt32))
-	cl.budget = rate.NewLimiter(rate.Limit(o.BytesPerSecond), burst)
+	cl.budget = rate.NewLimiter(rate.Limit(o.BytesPerSecond), burstOf(o.BytesPerSecond))
+	cl.memory.Store(o.Memory / int64(o.Threads))
 	var err error
 	if cl.pool, err = ants.NewPool(o.Threads); err != nil {
 		return nil, fmt.Errorf("cleaner: %w", err)
@@ -127,6 +141,32 @@ func newCleaner(o CleanerOptions, c clock.Clock, logger *slog.Logger, list func(
 	cl.stats.register()
 	go cl.run(c.NewTimer(o.Backoff))
 	return cl, nil
+}
+
+// set hands other options to the goroutine; those that it has not seen yet are
+// replaced.
+func (c *cleaner) set(o CleanerOptions) {
+	o.ensureDefaults()
+	for {
+		select {
+		case c.change <- o:
+			return
+		default:
+		}
+		select {
+		case <-c.change:
+		default:
+		}
+	}
+}
+
+// adopt goes on with other options. Rounds that are under way keep their memory.
+func (c *cleaner) adopt(o CleanerOptions) {
+	c.o = o
+	c.pool.Tune(o.Threads)
+	c.budget.SetBurstAt(c.clock.Now(), burstOf(o.BytesPerSecond))
+	c.budget.SetLimitAt(c.clock.Now(), rate.Limit(o.BytesPerSecond))
+	c.memory.Store(o.Memory / int64(o.Threads))
 }
 
 // close ends the rounds that are under way, which leaves their logs as they are.
@@ -150,6 +190,10 @@ func (c *cleaner) run(timer clock.Timer) {
 		case <-timer.C():
 			timer.Reset(c.o.Backoff)
 			c.look()
+			c.start()
+		case o := <-c.change:
+			c.adopt(o)
+			timer.Reset(o.Backoff)
 			c.start()
 		case r := <-c.results:
 			c.take(r)
@@ -236,7 +280,7 @@ func (c *cleaner) compact(p *Partition, highWatermark int64) (r cleaned) {
 		}
 	}()
 	r.stats, r.err = p.log.Compact(c.ctx, c.clock.Now(), highWatermark, segment.CompactOptions{
-		Memory: c.o.Memory / int64(c.o.Threads), Throttle: c.throttle,
+		Memory: c.memory.Load(), Throttle: c.throttle,
 	})
 	return r
 }

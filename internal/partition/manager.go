@@ -32,7 +32,7 @@ type Options struct {
 
 	// TopicDefaults are the broker's own defaults for topic configs (from
 	// log.segment.bytes, durability and so on); they stand between a topic's
-	// overrides and Kafka's defaults.
+	// overrides and Kafka's defaults. SetTopicDefaults changes them.
 	TopicDefaults map[string]string
 
 	// RetentionCheck is how often old segments are looked for
@@ -62,6 +62,10 @@ type Manager struct {
 	dirs    *logDirs
 	cleaner *cleaner // nil: nothing is compacted
 
+	// Of the goroutine that calls Apply.
+	defaults map[string]string
+	image    *metadata.Image // the last one applied
+
 	mu struct {
 		sync.RWMutex
 		byID   map[metadata.TopicID][]*Partition // by index; nil where this broker has no replica
@@ -76,7 +80,7 @@ type Manager struct {
 // NewManager starts a manager without partitions; Apply brings them.
 func NewManager(o Options) *Manager {
 	o.EnsureDefaults()
-	m := &Manager{o: o, dirs: newLogDirs(&o), retain: make(chan struct{}, 1), quit: make(chan struct{})}
+	m := &Manager{o: o, dirs: newLogDirs(&o), defaults: o.TopicDefaults, retain: make(chan struct{}, 1), quit: make(chan struct{})}
 	for _, dir := range m.dirs.dirs {
 		dir.offline = sync.OnceFunc(func() { m.takeOffline(dir) })
 	}
@@ -122,6 +126,27 @@ func (m *Manager) Apply(prev, next *metadata.Image) {
 	}
 	if prev == nil {
 		m.dirs.reportStrays()
+	}
+	m.image = next
+}
+
+// SetTopicDefaults replaces the broker's defaults of topic configs and brings
+// every topic under them. It is called where Apply is.
+func (m *Manager) SetTopicDefaults(defaults map[string]string) {
+	m.defaults = defaults
+	if m.image == nil {
+		return
+	}
+	for _, t := range m.image.Topics() {
+		m.applyTopic(m.prepareTopic(t, false, new(errgroup.Group)))
+	}
+}
+
+// SetCleaner changes how logs are compacted, from the next round of each log on.
+// Whether they are at all is decided at the start.
+func (m *Manager) SetCleaner(o CleanerOptions) {
+	if m.cleaner != nil {
+		m.cleaner.set(o)
 	}
 }
 
@@ -328,7 +353,7 @@ func (m *Manager) retainAll() {
 func (m *Manager) configOf(t *metadata.Topic) func(string) string {
 	return func(name string) string {
 		if _, own := t.Configs[name]; !own {
-			if v, ok := m.o.TopicDefaults[name]; ok {
+			if v, ok := m.defaults[name]; ok {
 				return v
 			}
 		}

@@ -562,3 +562,24 @@ func TestKeysOnACompactedTopic(t *testing.T) {
 		t.Errorf("not compacted: %v", a.err)
 	}
 }
+
+// A broker's own default takes effect while it runs, where the topic says nothing.
+func TestTopicDefaultsChange(t *testing.T) {
+	w := newWorld(t)
+	p := w.apply(func(*metadata.Topic) {})
+	tooLarge := func(want bool) {
+		t.Helper()
+		if err := w.wait(produce(p, batch(1), 1)).err; errors.Is(err, ErrTooLarge) != want || !want && err != nil {
+			t.Fatal(err)
+		}
+	}
+	tooLarge(false)
+	w.m.SetTopicDefaults(map[string]string{"max.message.bytes": "10"})
+	tooLarge(true)
+	w.apply(func(t *metadata.Topic) { t.Configs = map[string]string{"max.message.bytes": "1000"} })
+	tooLarge(false)
+	w.apply(func(t *metadata.Topic) { t.Configs = nil })
+	tooLarge(true)
+	w.m.SetTopicDefaults(nil)
+	tooLarge(false)
+}

@@ -1,0 +1,44 @@
+package kafka
+
+import (
+	"fmt"
+
+	"github.com/lockstep-kafka/lockstep/internal/controller"
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+)
+
+// Both keys that change configs (33, 44) check here what the controller does not
+// know: how often a resource is named, and what of this broker needs a restart.
+
+// resourceKey names one resource of a request.
+type resourceKey struct {
+	kind controller.ConfigResource
+	name string
+}
+
+// checkAlter refuses changes before the controller is asked. Names that no broker
+// config has are left to it.
+func (s *Server) checkAlter(a *controller.AlterConfigs, named map[resourceKey]int) error {
+	if named[resourceKey{a.Type, a.Name}] > 1 {
+		return fmt.Errorf("%w: resource %q of type %d is named more than once", controller.ErrInvalidRequest, a.Name, a.Type)
+	}
+	if a.Type != controller.ResourceBroker {
+		return nil
+	}
+	a.Static = s.static
+	for _, op := range a.Ops {
+		if metadata.BrokerConfigDef(op.Name) == nil && s.hasConfig(op.Name) {
+			return fmt.Errorf("%w: %s; set it in the properties file", metadata.ErrReadOnlyConfig, op.Name)
+		}
+	}
+	return nil
+}
+
+func (s *Server) hasConfig(name string) bool {
+	for i := range s.o.BrokerConfigs {
+		if s.o.BrokerConfigs[i].Name == name {
+			return true
+		}
+	}
+	return false
+}
