@@ -315,6 +315,7 @@ func newGroups(cfg *config.Config, b *broker) (*group.Coordinator, error) {
 	}
 	return group.New(group.Options{
 		NodeID: b.nodeID, Partitions: store.Partitions, Append: store.Append, Load: store.Load,
+		AppendOffsets: store.AppendOffsets, AppendMarker: store.AppendMarker,
 		Logger:                        b.logger.With("part", "group"),
 		MinSessionTimeout:             cfg.Duration("group.min.session.timeout.ms"),
 		MaxSessionTimeout:             cfg.Duration("group.max.session.timeout.ms"),

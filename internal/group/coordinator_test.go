@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockstep-kafka/lockstep/internal/clock"
+	"github.com/lockstep-kafka/lockstep/internal/partition"
 	"github.com/lockstep-kafka/lockstep/internal/record"
 )
 
@@ -29,6 +30,7 @@ type memoryLog struct {
 	partitions int32
 	mu         sync.Mutex
 	batches    map[int32][]record.Batch
+	ends       map[int32]int64
 	// before, if set, sees each append first; an error refuses it.
 	before func(partition int32) error
 	// acks, if set, collects the acknowledgements instead of giving them.
@@ -38,7 +40,7 @@ type memoryLog struct {
 }
 
 func newMemoryLog(partitions int32) *memoryLog {
-	return &memoryLog{partitions: partitions, batches: map[int32][]record.Batch{}}
+	return &memoryLog{partitions: partitions, batches: map[int32][]record.Batch{}, ends: map[int32]int64{}}
 }
 
 func (l *memoryLog) append(p, epoch int32, batch []byte, done func(error)) {
@@ -55,6 +57,8 @@ func (l *memoryLog) append(p, epoch int32, batch []byte, done func(error)) {
 		err = l.before(p)
 	}
 	if err == nil {
+		b.SetBaseOffset(l.ends[p])
+		l.ends[p] = b.NextOffset()
 		b.SetLeaderEpoch(epoch)
 		l.batches[p] = append(l.batches[p], b)
 	}
@@ -63,6 +67,18 @@ func (l *memoryLog) append(p, epoch int32, batch []byte, done func(error)) {
 		return
 	}
 	done(err)
+}
+
+func (l *memoryLog) appendOffsets(p, epoch int32, batch []byte, _ bool, _ *partition.Verification, done func(error)) {
+	l.append(p, epoch, batch, done)
+}
+
+func (l *memoryLog) appendMarker(p, epoch int32, m partition.Marker, done func(error)) {
+	kind := record.Abort
+	if m.Commit {
+		kind = record.Commit
+	}
+	l.append(p, epoch, record.Marker(kind, m.ProducerID, m.ProducerEpoch, m.CoordinatorEpoch, 0), done)
 }
 
 func (l *memoryLog) load(ctx context.Context, p, _ int32, fn func(record.Batch) error) error {
@@ -89,6 +105,7 @@ func (l *memoryLog) options(c clock.Clock) Options {
 	n := 0
 	return Options{
 		Partitions: func() int32 { return l.partitions }, Append: l.append, Load: l.load, Clock: c,
+		AppendOffsets: l.appendOffsets, AppendMarker: l.appendMarker,
 		NewID:                 func() string { n++; return fmt.Sprint(n) },
 		InitialRebalanceDelay: -1,
 	}

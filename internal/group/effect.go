@@ -20,7 +20,8 @@ type reply struct {
 // driver answers it with stored{of: done, err}, in the order of the writes.
 type write struct {
 	records []entry
-	done    any // one of the pending… types below
+	done    any          // one of the pending… types below
+	txn     *transaction // in whose name; nil: our own
 }
 
 // entry is one record of __consumer_offsets; a nil value is a tombstone.
@@ -45,7 +46,7 @@ func (fx *effects) reply(to ticket, result any) {
 }
 
 func (fx *effects) write(done any, records ...entry) {
-	fx.writes = append(fx.writes, write{records, done})
+	fx.writes = append(fx.writes, write{records: records, done: done})
 }
 
 // stored is the input that ends a write.

@@ -11,6 +11,10 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/record"
 )
 
+func newReplay() *replay {
+	return &replay{groups: map[string]*replayed{}, open: map[int64]map[string]struct{}{}}
+}
+
 // load replays the partition, again and again until it succeeds or the shard
 // ends; then the shard takes requests.
 func (s *shard) load() bool {
@@ -18,7 +22,7 @@ func (s *shard) load() bool {
 		began := s.o.Clock.Now()
 		image, err := s.replay()
 		if err == nil {
-			s.serve(image)
+			s.serve(image.groups)
 			took := s.o.Clock.Now().Sub(began)
 			s.c.loads.Update(took.Seconds())
 			level := slog.LevelInfo
@@ -46,16 +50,31 @@ func (s *shard) load() bool {
 type replayed struct {
 	members *kmsg.GroupMetadataValue // nil: no record, or a tombstone
 	offsets map[TopicPartition]committed
+	txns    map[int64]map[TopicPartition]committed // of transactions without a marker so far
+	order   int64                                  // of its last record
+}
+
+// replay is what was read of the log so far.
+type replay struct {
+	groups map[string]*replayed
+	// open tells, by producer id, which groups may have offsets in its open
+	// transaction.
+	open map[int64]map[string]struct{}
 }
 
 // replay reads the log from start to end; of each key the last record counts.
-func (s *shard) replay() (map[string]*replayed, error) {
-	image := map[string]*replayed{}
+func (s *shard) replay() (*replay, error) {
+	image := newReplay()
 	err := s.o.Load(s.ctx, s.partition, s.epoch, func(b record.Batch) error {
-		// Control batches hold no groups. Offsets inside transactions are not
-		// written by this version, and without their markers say nothing.
-		if b.IsControl() || b.IsTransactional() {
+		if b.IsControl() {
+			if kind, _, err := b.Control(); err == nil && kind.IsMarker() {
+				image.endTxn(b.ProducerID(), kind == record.Commit)
+			}
 			return nil
+		}
+		producerID := int64(-1)
+		if b.IsTransactional() {
+			producerID = b.ProducerID()
 		}
 		err := b.Records(func(r record.Record) error {
 			d, err := decode(r.Key, r.Value)
@@ -69,7 +88,7 @@ func (s *shard) replay() (map[string]*replayed, error) {
 					"offset", b.BaseOffset()+int64(r.OffsetDelta), "err", err)
 				return nil
 			}
-			d.apply(image)
+			image.apply(&d, producerID, b.BaseOffset()+int64(r.OffsetDelta))
 			return nil
 		})
 		if err != nil {
@@ -80,22 +99,80 @@ func (s *shard) replay() (map[string]*replayed, error) {
 	return image, err
 }
 
-func (d *decoded) apply(image map[string]*replayed) {
-	g := image[d.group]
+// apply takes over one record. producerID is that of a transaction, or -1.
+func (r *replay) apply(d *decoded, producerID, at int64) {
+	g := r.groups[d.group]
 	if g == nil {
-		g = &replayed{offsets: map[TopicPartition]committed{}}
-		image[d.group] = g
+		g = &replayed{offsets: map[TopicPartition]committed{}, txns: map[int64]map[TopicPartition]committed{}}
+		r.groups[d.group] = g
 	}
+	g.order = at
 	switch {
 	case d.isGroup:
 		g.members = d.members
 	case d.offset == nil:
 		delete(g.offsets, d.tp)
+		for _, txn := range g.txns {
+			delete(txn, d.tp)
+		}
+	case producerID >= 0:
+		d.offset.order = at
+		if g.txns[producerID] == nil {
+			g.txns[producerID] = map[TopicPartition]committed{}
+		}
+		g.txns[producerID][d.tp] = *d.offset
+		if r.open[producerID] == nil {
+			r.open[producerID] = map[string]struct{}{}
+		}
+		r.open[producerID][d.group] = struct{}{}
 	default:
+		d.offset.order = at
 		g.offsets[d.tp] = *d.offset
 	}
-	if g.members == nil && len(g.offsets) == 0 {
-		delete(image, d.group)
+	r.drop(d.group, g)
+}
+
+// endTxn takes over the end of a producer's transaction.
+func (r *replay) endTxn(producerID int64, commit bool) {
+	for id := range r.open[producerID] {
+		g := r.groups[id]
+		if g == nil {
+			continue
+		}
+		for tp, c := range g.txns[producerID] {
+			if old, ok := g.offsets[tp]; commit && (!ok || old.order < c.order) {
+				g.offsets[tp] = c
+			}
+		}
+		delete(g.txns, producerID)
+		r.drop(id, g)
+	}
+	delete(r.open, producerID)
+}
+
+// drop forgets a group of which nothing is left.
+func (r *replay) drop(id string, g *replayed) {
+	for producerID, txn := range g.txns {
+		if len(txn) == 0 {
+			delete(g.txns, producerID)
+		}
+	}
+	if g.members == nil && len(g.offsets) == 0 && len(g.txns) == 0 {
+		delete(r.groups, id)
+	}
+}
+
+// adopt makes the group what the log says.
+func (m *machine) adopt(now time.Time, g *replayed) {
+	m.offsets, m.order = g.offsets, g.order
+	for producerID, txn := range g.txns {
+		for tp, c := range txn {
+			m.undecided[tp]++
+			m.holdBack(producerID, tp, c)
+		}
+	}
+	if g.members != nil {
+		m.restore(now, g.members)
 	}
 }
 
@@ -105,9 +182,9 @@ func (s *shard) serve(image map[string]*replayed) {
 	s.groups = make(map[string]*slot, len(image))
 	for id, g := range image {
 		m := newMachine(id, s.o, now)
-		m.offsets = g.offsets
-		if g.members != nil {
-			m.restore(now, g.members)
+		m.adopt(now, g)
+		for producerID := range g.txns {
+			s.inTxn(producerID, id)
 		}
 		sl := &slot{m: m}
 		s.groups[id] = sl

@@ -64,6 +64,12 @@ type machine struct {
 	// unstored counts the commits of a partition on their way to the log. Those
 	// partitions do not expire.
 	unstored map[TopicPartition]int
+	// txns are the stored offsets of open transactions, by producer id. undecided
+	// counts, of each partition, those and the ones on their way to the log: while
+	// there are any, its offset is not stable, and neither it nor the group expires.
+	txns      map[int64]map[TopicPartition]committed
+	undecided map[TopicPartition]int
+	order     int64 // the last given to an offset's record
 	// dying is the first error among the tombstones of a group being deleted.
 	dying error
 
@@ -78,6 +84,7 @@ func newMachine(id string, o *Options, now time.Time) *machine {
 		id: id, o: o, since: now,
 		members: map[string]*member{}, static: map[string]string{}, pending: map[string]time.Time{},
 		knows: map[string]int{}, offsets: map[TopicPartition]committed{}, unstored: map[TopicPartition]int{},
+		txns: map[int64]map[TopicPartition]committed{}, undecided: map[TopicPartition]int{},
 	}
 }
 
@@ -131,6 +138,10 @@ func (m *machine) step(now time.Time, in any, fx *effects) error {
 		m.onLeave(now, in, fx)
 	case commitInput:
 		m.onCommit(now, in, fx)
+	case txnCommitInput:
+		m.onTxnCommit(now, in, fx)
+	case endTxnInput:
+		m.onEndTxn(in)
 	case deleteOffsetsInput:
 		m.onDeleteOffsets(in, fx)
 	case deleteInput:
@@ -163,7 +174,7 @@ func (m *machine) check() error {
 // log, nobody waits, and a new one would be no different.
 func (m *machine) forgettable() bool {
 	return (m.state == Empty || m.state == Dead) && !m.logged && len(m.members) == 0 && len(m.pending) == 0 &&
-		len(m.offsets) == 0 && len(m.unstored) == 0 && m.storing == 0
+		len(m.offsets) == 0 && len(m.unstored) == 0 && len(m.undecided) == 0 && m.storing == 0
 }
 
 func (m *machine) enter(s State, now time.Time) {
@@ -277,6 +288,8 @@ func (m *machine) onStored(now time.Time, in stored, fx *effects) {
 		m.onStaticStored(now, of, in.err, fx)
 	case pendingCommit:
 		m.onCommitStored(of, in.err, fx)
+	case pendingTxnCommit:
+		m.onTxnCommitStored(of, in.err, fx)
 	case pendingRemoval:
 		m.onOffsetsRemoved(of, in.err, fx)
 	case pendingDeath:

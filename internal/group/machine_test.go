@@ -3,6 +3,7 @@ package group
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"sort"
 	"strconv"
 	"strings"
@@ -24,11 +25,13 @@ import (
 //	heartbeat NAME id= gen= [instance=]
 //	leave NAME id=(a,b) [instance=(x)]
 //	commit NAME [id=] [gen=] [instance=] [retention=1h] [mirror] offsets=(t-0:5@epoch/metadata,…)
+//	txn-commit NAME pid=7 [id=] [gen=] [instance=] offsets=(t-0:5,…)
+//	end-txn commit|abort pid=7      the log has the marker
 //	delete NAME | delete-offsets NAME partitions=(t-0,…) | sweep | topics-gone topics=(t)
 //	hold | stored [error]       acknowledge the oldest write that is held
 //	advance 5s                  with the ticks that come due
 //	restart                     forget all, and replay what was acknowledged
-//	state | offsets
+//	state | offsets             with those that open transactions hold back
 func TestMachine(t *testing.T) {
 	datadriven.Walk(t, "testdata/machine", func(t *testing.T, path string) {
 		h := &scripted{t: t}
@@ -46,8 +49,15 @@ type scripted struct {
 	ids     int
 	hold    bool
 	held    []write
-	log     []entry
+	log     []logged
 	out     strings.Builder
+}
+
+// logged is one record of the log, or a marker.
+type logged struct {
+	entry
+	producerID int64 // -1: not in a transaction
+	marker     *endTxnInput
 }
 
 var epoch0 = time.UnixMilli(1_700_000_000_000)
@@ -120,6 +130,18 @@ func (h *scripted) run(t *testing.T, d *datadriven.TestData) string {
 			r.Offsets = append(r.Offsets, parseOffset(s))
 		}
 		h.step(commitInput{h.ticket(name), r, d.HasArg("mirror")})
+	case "txn-commit":
+		r := &TxnCommitRequest{
+			Group: "g", MemberID: arg(d, "id", ""), InstanceID: arg(d, "instance", ""), Generation: gen(d), ProducerID: pid(d),
+		}
+		for _, s := range list(d, "offsets", "") {
+			r.Offsets = append(r.Offsets, parseOffset(s))
+		}
+		h.step(txnCommitInput{h.ticket(name), r})
+	case "end-txn":
+		in := endTxnInput{producerID: pid(d), commit: d.HasArg("commit")}
+		h.log = append(h.log, logged{producerID: in.producerID, marker: &in})
+		h.step(in)
 	case "delete":
 		h.step(deleteInput{h.ticket(name)})
 	case "delete-offsets":
@@ -162,22 +184,24 @@ func (h *scripted) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		h.now = end
 	case "restart":
-		image := map[string]*replayed{}
-		for _, e := range h.log {
+		image := newReplay()
+		for i, e := range h.log {
+			if e.marker != nil {
+				image.endTxn(e.producerID, e.marker.commit)
+				continue
+			}
 			x, err := decode(e.key, e.value)
 			if err != nil {
 				t.Fatal(err)
 			}
-			x.apply(image)
+			image.apply(&x, e.producerID, int64(i))
 		}
 		h.m = newMachine("g", &h.o, h.now)
 		h.held = nil
-		if g := image["g"]; g != nil {
-			h.m.offsets = g.offsets
-			if g.members != nil {
-				h.m.restore(h.now, g.members)
-			}
+		if g := image.groups["g"]; g != nil {
+			h.m.adopt(h.now, g)
 		}
+		h.checkAll()
 		h.state()
 	case "state":
 		h.state()
@@ -185,9 +209,13 @@ func (h *scripted) run(t *testing.T, d *datadriven.TestData) string {
 		for _, o := range h.m.sortedOffsets() {
 			fmt.Fprintf(&h.out, "%s-%d:%d@%d/%s\n", o.Topic, o.Partition, o.Offset, o.LeaderEpoch, o.Metadata)
 		}
+		for _, tp := range h.m.pendingKeys() {
+			fmt.Fprintf(&h.out, "%s-%d unstable\n", tp.Topic, tp.Partition)
+		}
 	default:
 		d.Fatalf(t, "unknown command %s", d.Cmd)
 	}
+	h.checkPending()
 	if h.out.Len() == 0 {
 		return "ok\n"
 	}
@@ -226,7 +254,13 @@ func (h *scripted) step(in any) {
 
 func (h *scripted) store(w write, err error) {
 	if err == nil {
-		h.log = append(h.log, w.records...)
+		id := int64(-1)
+		if w.txn != nil {
+			id = w.txn.producerID
+		}
+		for _, e := range w.records {
+			h.log = append(h.log, logged{entry: e, producerID: id})
+		}
 	}
 	h.step(stored{w.done, err})
 }
@@ -262,6 +296,29 @@ func (h *scripted) checkAll() {
 	}
 	if len(m.members) > 0 && m.members[m.leader] == nil {
 		h.t.Fatalf("leader %q is no member", m.leader)
+	}
+}
+
+// checkPending counts what open transactions hold back.
+func (h *scripted) checkPending() {
+	pending := map[TopicPartition]int{}
+	for _, txn := range h.m.txns {
+		if len(txn) == 0 {
+			h.t.Fatal("a transaction without offsets is kept")
+		}
+		for tp := range txn {
+			pending[tp]++
+		}
+	}
+	for _, w := range h.held {
+		if of, ok := w.done.(pendingTxnCommit); ok {
+			for _, tp := range of.keys {
+				pending[tp]++
+			}
+		}
+	}
+	if !maps.Equal(pending, h.m.undecided) {
+		h.t.Fatalf("undecided %v, counted %v", pending, h.m.undecided)
 	}
 }
 
@@ -390,6 +447,11 @@ func list(d *datadriven.TestData, key, otherwise string) []string {
 		return nil
 	}
 	return strings.Split(otherwise, ",")
+}
+
+func pid(d *datadriven.TestData) int64 {
+	n, _ := strconv.ParseInt(arg(d, "pid", "7"), 10, 64)
+	return n
 }
 
 func gen(d *datadriven.TestData) int32 {

@@ -14,6 +14,7 @@ type committed struct {
 	metadata    string
 	at          time.Time // when
 	until       time.Time // when it expires, whatever the group does; zero: by the group's rules
+	order       int64     // of its record in the log, among those of the group
 }
 
 // onCommit stores offsets of a member of the current generation, or of a
@@ -34,19 +35,17 @@ func (m *machine) onCommit(now time.Time, in commitInput, fx *effects) {
 		if r.Retention >= 0 {
 			c.until = now.Add(r.Retention)
 		}
-		switch {
-		case len(o.Metadata) > m.o.MaxOffsetMetadataBytes:
-			p.errs[i] = fmt.Errorf("%w: %d > %d bytes", ErrMetadataTooLarge, len(o.Metadata), m.o.MaxOffsetMetadataBytes)
+		if err := m.roomFor(tp, o.Metadata); err != nil {
+			p.errs[i] = err
 			continue
-		case !known && len(m.offsets)+len(m.unstored) >= m.o.MaxOffsetsPerGroup:
-			p.errs[i] = fmt.Errorf("%w: %d", ErrOffsetsFull, m.o.MaxOffsetsPerGroup)
-			continue
-		case in.mirror && known && m.unstored[tp] == 0 && old.says(&c) && now.Sub(old.at) < m.o.OffsetsRetention/2:
+		}
+		if in.mirror && known && m.unstored[tp] == 0 && old.says(&c) && now.Sub(old.at) < m.o.OffsetsRetention/2 {
 			// Refreshes come every few seconds, and mostly bring nothing new.
 			// Now and then it is written all the same, or it would expire here
 			// while the source still keeps it.
 			continue
 		}
+		c.order = m.nextOrder()
 		p.keys, p.positions, p.index = append(p.keys, tp), append(p.positions, c), append(p.index, i)
 		records = append(records, offsetEntry(m.id, tp, &c))
 	}
@@ -58,6 +57,17 @@ func (m *machine) onCommit(now time.Time, in commitInput, fx *effects) {
 		m.unstored[tp]++
 	}
 	fx.write(p, records...)
+}
+
+// roomFor says whether one more offset may be stored.
+func (m *machine) roomFor(tp TopicPartition, metadata string) error {
+	if len(metadata) > m.o.MaxOffsetMetadataBytes {
+		return fmt.Errorf("%w: %d > %d bytes", ErrMetadataTooLarge, len(metadata), m.o.MaxOffsetMetadataBytes)
+	}
+	if _, known := m.offsets[tp]; !known && len(m.offsets)+len(m.unstored)+len(m.undecided) >= m.o.MaxOffsetsPerGroup {
+		return fmt.Errorf("%w: %d", ErrOffsetsFull, m.o.MaxOffsetsPerGroup)
+	}
+	return nil
 }
 
 // commitResult answers a commit: err for the whole, errs one for each offset.
@@ -79,6 +89,9 @@ func (m *machine) mayCommit(now time.Time, in commitInput) error {
 	if in.mirror {
 		if m.state != Empty {
 			return fmt.Errorf("%w: %s", ErrActive, m.state)
+		}
+		if len(m.undecided) > 0 { // a consumer without membership, in a transaction
+			return fmt.Errorf("%w: offsets in an open transaction", ErrActive)
 		}
 		return nil
 	}
@@ -137,7 +150,7 @@ func (m *machine) onDeleteOffsets(in deleteOffsetsInput, fx *effects) {
 			errs[i] = fmt.Errorf("%w: %q", ErrSubscribed, tp.Topic)
 			continue
 		}
-		if _, ok := m.offsets[tp]; ok || m.unstored[tp] > 0 {
+		if _, ok := m.offsets[tp]; ok || m.unstored[tp] > 0 || m.undecided[tp] > 0 {
 			keys = append(keys, tp)
 		}
 	}
@@ -177,6 +190,7 @@ func (m *machine) onOffsetsRemoved(of pendingRemoval, err error, fx *effects) {
 func (m *machine) forgetOffsets(keys []TopicPartition) {
 	for _, tp := range keys {
 		delete(m.offsets, tp)
+		m.dropPending(tp)
 	}
 }
 
@@ -231,6 +245,7 @@ func (m *machine) die(to ticket, fx *effects) {
 	for tp := range m.unstored { // their records lie before the tombstones
 		keys = append(keys, tp)
 	}
+	keys = append(keys, m.pendingKeys()...)
 	chunks := m.tombstones(keys)
 	for i, c := range chunks {
 		last := i == len(chunks)-1
@@ -277,11 +292,11 @@ func (m *machine) onSweep(now time.Time, fx *effects) {
 	}
 	var keys []TopicPartition
 	for tp, c := range m.offsets {
-		if m.unstored[tp] == 0 && m.outlived(now, tp, &c) {
+		if m.unstored[tp] == 0 && m.undecided[tp] == 0 && m.outlived(now, tp, &c) {
 			keys = append(keys, tp)
 		}
 	}
-	if m.state == Empty && len(keys) == len(m.offsets) && len(m.unstored) == 0 && len(m.pending) == 0 &&
+	if m.state == Empty && len(keys) == len(m.offsets) && len(m.unstored) == 0 && len(m.undecided) == 0 && len(m.pending) == 0 &&
 		(len(keys) > 0 || m.logged) {
 		m.o.Logger.Info("group expired", "group", m.id, "offsets", len(keys))
 		m.die(0, fx)
@@ -321,6 +336,11 @@ func (m *machine) onTopicsGone(in topicsGone, fx *effects) {
 	}
 	var keys []TopicPartition
 	for tp := range m.offsets {
+		if _, gone := in.topics[tp.Topic]; gone {
+			keys = append(keys, tp)
+		}
+	}
+	for _, tp := range m.pendingKeys() {
 		if _, gone := in.topics[tp.Topic]; gone {
 			keys = append(keys, tp)
 		}

@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"github.com/lockstep-kafka/lockstep/internal/clock"
+	"github.com/lockstep-kafka/lockstep/internal/partition"
 	"github.com/lockstep-kafka/lockstep/internal/record"
 )
 
-// Options of a Coordinator. The three functions at the top come from a
+// Options of a Coordinator. The functions at the top come from a
 // PartitionStore in the server and from a model in tests.
 type Options struct {
 	// NodeID is this broker's id: Apply leads the partitions whose leader it is.
@@ -26,6 +27,11 @@ type Options struct {
 	// and even before Append returns. The batch is the log's from then on.
 	// Required.
 	Append func(partition, leaderEpoch int32, batch []byte, done func(error))
+	// AppendOffsets is Append for offsets in a producer's transaction. With verify
+	// the transaction must be open in the partition, or v vouch for it. Required.
+	AppendOffsets func(index, leaderEpoch int32, batch []byte, verify bool, v *partition.Verification, done func(error))
+	// AppendMarker is Append for the end of a transaction. Required.
+	AppendMarker func(index, leaderEpoch int32, m partition.Marker, done func(error))
 	// Load calls fn for each batch of a partition, from log start to log end,
 	// and returns the first error, or the context's. Batches are valid during the
 	// call only. Required.
@@ -137,6 +143,8 @@ func (o *Options) Validate() error {
 	}
 	fault(o.Partitions == nil, "group: Partitions is required")
 	fault(o.Append == nil, "group: Append is required")
+	fault(o.AppendOffsets == nil, "group: AppendOffsets is required")
+	fault(o.AppendMarker == nil, "group: AppendMarker is required")
 	fault(o.Load == nil, "group: Load is required")
 	fault(o.MinSessionTimeout <= 0, "group: MinSessionTimeout %s must be positive", o.MinSessionTimeout)
 	fault(o.MaxSessionTimeout < o.MinSessionTimeout, "group: MaxSessionTimeout %s is below MinSessionTimeout %s",

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockstep-kafka/lockstep/internal/clock"
 	"github.com/lockstep-kafka/lockstep/internal/invariants"
+	"github.com/lockstep-kafka/lockstep/internal/partition"
 	"github.com/lockstep-kafka/lockstep/internal/record"
 )
 
@@ -50,6 +51,10 @@ type shard struct {
 	batch      []queued
 	batchBytes int
 	sent       []*sentBatch
+
+	// txns tells, by producer id, which groups have stored offsets in its open
+	// transaction. A group that has dropped them since may be among them.
+	txns map[int64]map[string]struct{}
 }
 
 // slot is one group in its shard, with its alarm.
@@ -66,6 +71,8 @@ type queued struct {
 
 type sentBatch struct {
 	writes []queued
+	marker *partition.Marker // instead of writes: the end of a transaction
+	to     ticket            // who waits for the marker
 	ended  bool
 	err    error
 }
@@ -79,7 +86,7 @@ func newShard(c *Coordinator, partition, epoch int32) *shard {
 		c: c, o: &c.o, partition: partition, epoch: epoch,
 		logger: c.o.Logger.With("offsets_partition", partition, "leader_epoch", epoch),
 		wake:   make(chan struct{}, 1), done: make(chan struct{}),
-		waiting: map[ticket]func(any){},
+		waiting: map[ticket]func(any){}, txns: map[int64]map[string]struct{}{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.mu.loading = true
@@ -276,11 +283,14 @@ func (s *shard) rearm(sl *slot, now time.Time) {
 }
 
 func (s *shard) enqueue(sl *slot, w write, now time.Time) {
-	if len(s.batch) > 0 && s.batchBytes+w.size() > s.o.MaxWriteBytes {
+	if len(s.batch) > 0 && (w.txn != nil || s.batchBytes+w.size() > s.o.MaxWriteBytes) {
 		s.flush(now)
 	}
 	s.batch = append(s.batch, queued{sl, w})
 	s.batchBytes += w.size()
+	if w.txn != nil { // a batch has one producer
+		s.flush(now)
+	}
 }
 
 // flush appends what has collected as one batch.
@@ -294,11 +304,28 @@ func (s *shard) flush(now time.Time) {
 			recs = append(recs, record.Record{OffsetDelta: int32(len(recs)), Key: e.key, Value: e.value})
 		}
 	}
+	txn := s.batch[0].txn
 	b := &sentBatch{writes: s.batch}
-	s.sent = append(s.sent, b)
 	s.batch, s.batchBytes = nil, 0
 	invariants.Fault("group.beforeAppend")
-	s.o.Append(s.partition, s.epoch, record.Build(record.NoProducer(now.UnixMilli()), recs), func(err error) {
+	if txn != nil {
+		head := record.BuildHeader{
+			BaseTimestamp: now.UnixMilli(), ProducerID: txn.producerID, ProducerEpoch: txn.epoch, Transactional: true,
+		}
+		s.send(b, func(done func(error)) {
+			s.o.AppendOffsets(s.partition, s.epoch, record.Build(head, recs), txn.verify.needed, txn.verify.by, done)
+		})
+		return
+	}
+	s.send(b, func(done func(error)) {
+		s.o.Append(s.partition, s.epoch, record.Build(record.NoProducer(now.UnixMilli()), recs), done)
+	})
+}
+
+// send appends one batch; settle hears of it in its turn.
+func (s *shard) send(b *sentBatch, write func(done func(error))) {
+	s.sent = append(s.sent, b)
+	write(func(err error) {
 		_ = s.post(false, func(now time.Time) { // refused: the shard has ended
 			b.ended, b.err = true, err
 			s.settle(now)
@@ -314,10 +341,19 @@ func (s *shard) settle(now time.Time) {
 		s.sent = s.sent[1:]
 		if b.err != nil {
 			s.c.refusals.Inc()
-			s.logger.Warn("group batch not stored", "writes", len(b.writes), "err", b.err)
+			s.logger.Warn("group batch not stored", "writes", len(b.writes), "marker", b.marker != nil, "err", b.err)
 		}
 		for _, q := range b.writes {
+			if q.txn != nil && b.err == nil {
+				s.inTxn(q.txn.producerID, q.slot.m.id)
+			}
 			s.step(q.slot, now, stored{q.done, b.err})
+		}
+		if b.marker != nil {
+			if b.err == nil {
+				s.endTxn(now, b.marker)
+			}
+			s.answer(b.to, b.err)
 		}
 	}
 }

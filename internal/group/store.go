@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
+	"github.com/lockstep-kafka/lockstep/internal/producer"
 	"github.com/lockstep-kafka/lockstep/internal/record"
 )
 
@@ -47,13 +48,35 @@ func (s *PartitionStore) Append(index, leaderEpoch int32, batch []byte, done fun
 	p.AppendInternal(leaderEpoch, batch, func(_ int64, err error) { done(storeError(err)) })
 }
 
+// AppendOffsets is Options.AppendOffsets.
+func (s *PartitionStore) AppendOffsets(index, leaderEpoch int32, batch []byte, verify bool, v *partition.Verification, done func(error)) {
+	p := s.partitions.Get(TopicName, index)
+	if p == nil {
+		done(ErrNotCoordinator)
+		return
+	}
+	p.AppendOffsets(leaderEpoch, batch, verify, v, func(_ int64, err error) { done(storeError(err)) })
+}
+
+// AppendMarker is Options.AppendMarker.
+func (s *PartitionStore) AppendMarker(index, leaderEpoch int32, m partition.Marker, done func(error)) {
+	p := s.partitions.Get(TopicName, index)
+	if p == nil {
+		done(ErrNotCoordinator)
+		return
+	}
+	p.AppendMarker(leaderEpoch, m, func(err error) { done(storeError(err)) })
+}
+
 // storeError puts a partition's refusal in the words of this package, and in
 // those alone: a client that asked a coordinator must not be told that a
-// partition has another leader.
+// partition has another leader. What concerns a producer stays as it is.
 func storeError(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, producer.ErrFencedEpoch), errors.Is(err, producer.ErrCoordinatorFenced), errors.Is(err, partition.ErrUnverified):
+		return err
 	case errors.Is(err, partition.ErrNotLeader), errors.Is(err, partition.ErrFencedEpoch),
 		errors.Is(err, partition.ErrUnknownEpoch), errors.Is(err, partition.ErrUnknown), errors.Is(err, partition.ErrClosed):
 		return fmt.Errorf("%w: %v", ErrNotCoordinator, err)

@@ -43,6 +43,7 @@ func (b *broker) open() {
 	b.groups, err = New(Options{
 		NodeID: 1, Clock: b.clock, InitialRebalanceDelay: -1,
 		Partitions: ps.Partitions, Append: ps.Append, Load: ps.Load,
+		AppendOffsets: ps.AppendOffsets, AppendMarker: ps.AppendMarker,
 	})
 	if err != nil {
 		b.t.Fatal(err)

@@ -115,6 +115,8 @@ func (s *Server) registerAll() {
 	s.registerDescribeUserScramCredentials()
 	s.registerAlterUserScramCredentials()
 	s.registerDescribeCluster()
+	s.registerWriteTxnMarkers()
+	s.registerDescribeProducers()
 	s.registerGroups()
 	s.registerMirrors()
 }

@@ -65,6 +65,7 @@ var errorTable = []struct {
 	{partition.ErrFencedEpoch, kerr.FencedLeaderEpoch.Code},
 	{partition.ErrUnknownEpoch, kerr.UnknownLeaderEpoch.Code},
 	{partition.ErrReadOnly, codeReadOnlyTopic},
+	{partition.ErrUnverified, kerr.InvalidTxnState.Code},
 	{partition.ErrMirrored, codeInvalidMirrorStates},
 	{partition.ErrPolicy, kerr.PolicyViolation.Code},
 	{partition.ErrOutOfRange, kerr.OffsetOutOfRange.Code},
@@ -81,6 +82,7 @@ var errorTable = []struct {
 
 	{producer.ErrOutOfOrderSequence, kerr.OutOfOrderSequenceNumber.Code},
 	{producer.ErrFencedEpoch, kerr.InvalidProducerEpoch.Code},
+	{producer.ErrCoordinatorFenced, kerr.TransactionCoordinatorFenced.Code},
 	{producer.ErrInvalidTxnState, kerr.InvalidTxnState.Code},
 	{producer.ErrInvalidSequence, kerr.InvalidRecord.Code},
 

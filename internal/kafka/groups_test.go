@@ -20,6 +20,7 @@ func groupServer(t *testing.T) (*Server, *group.Coordinator) {
 	store := group.NewPartitionStore(b.partitions, b.controller.Image)
 	c, err := group.New(group.Options{
 		NodeID: 1, Partitions: store.Partitions, Append: store.Append, Load: store.Load,
+		AppendOffsets: store.AppendOffsets, AppendMarker: store.AppendMarker,
 		InitialRebalanceDelay: -1, OffsetsTopicPartitions: 3,
 	})
 	if err != nil {

@@ -19,5 +19,9 @@ var (
 	ErrTooLarge           = errors.New("batch is larger than max.message.bytes")
 	ErrTimestamp          = errors.New("timestamp is outside the range that the topic allows")
 	ErrNotEnoughReplicas  = errors.New("fewer replicas in sync than min.insync.replicas")
-	ErrClosed             = errors.New("partition was closed")
+	// ErrUnverified refuses a transactional batch of which nobody knows that its
+	// transaction is under way: if the coordinator does not, nobody would ever end
+	// it, and read-committed consumers would stop in front of it for good (KIP-890).
+	ErrUnverified = errors.New("the batch is not part of a transaction that is known to be under way")
+	ErrClosed     = errors.New("partition was closed")
 )

@@ -29,6 +29,8 @@ type Partition struct {
 	acks     ackQueue      // guarded by appendMu
 	tracker  *isr.Tracker  // guarded by appendMu
 	settings topicSettings // guarded by appendMu
+	// verifying are the transactions about which the coordinator is being asked.
+	verifying verifications // guarded by appendMu
 
 	// view is what readers see; replaced as a whole, under appendMu.
 	view atomic.Pointer[view]
@@ -162,6 +164,7 @@ func (p *Partition) update(t *metadata.Topic, mp *metadata.Partition, settings t
 	default:
 		failed, stale = p.acks.takeAll(), p.wrap(ErrNotLeader)
 		p.tracker = nil
+		p.verifying.breakAll()
 	}
 	if p.log != nil {
 		p.log.SetHighWatermark(next.highWatermark)

@@ -12,6 +12,10 @@ import (
 // ProduceOptions is what a produce request says beside its records.
 type ProduceOptions struct {
 	Acks int16 // 0 and 1: answer after the append; -1: after the high watermark passed
+	// Verify: a transactional batch must be part of a transaction that is open
+	// here, or come with a Verification that no marker broke.
+	Verify       bool
+	Verification *Verification
 }
 
 // ProduceResult is the answer to one accepted batch.
@@ -67,6 +71,14 @@ func (p *Partition) Produce(records []byte, o ProduceOptions, done func(ProduceR
 			done(r, nil)
 		})
 		return
+	}
+
+	if o.Verify && b.IsTransactional() {
+		if err := p.verifiedLocked(b, o.Verification); err != nil {
+			p.appendMu.Unlock()
+			fail(err)
+			return
+		}
 	}
 
 	r := ProduceResult{BaseOffset: p.log.EndOffset(), LogAppendTime: -1, LogStart: p.log.StartOffset()}

@@ -38,7 +38,7 @@ var ours = rules{
 		internal/mirror/step.go internal/mirror/desired.go internal/mirror/align.go internal/mirror/policy.go
 		internal/mirror/retry.go internal/mirror/clamp.go
 		internal/group/machine.go internal/group/join.go internal/group/sync.go internal/group/leave.go
-		internal/group/offsets.go internal/group/member.go internal/group/effect.go
+		internal/group/offsets.go internal/group/txnoffsets.go internal/group/member.go internal/group/effect.go
 		internal/group/entry.go internal/group/state.go`),
 	exceptions: []exception{
 		{"segment/ballast.go", "os.Create", "the kernel is asked for blocks by descriptor; file systems without one take the branch below"},
@@ -56,6 +56,8 @@ var ours = rules{
 		{"internal/mirror/options.go", "rand.Uint64", "seeds the random source that fills the seam where no test does"},
 		{"internal/authz/index.go", "range over a map in anyOf", "whichever comes first, the answer is that there is one"},
 		{"internal/group/machine.go", "range over a map in onTick", "arm keeps the earliest moment, whichever comes first"},
+		{"internal/group/txnoffsets.go", "range over a map in onEndTxn", "each partition by itself"},
+		{"internal/group/txnoffsets.go", "range over a map in dropPending", "each transaction by itself"},
 		{"internal/group/offsets.go", "range over a map in die", "tombstones sorts the keys"},
 		{"internal/group/offsets.go", "range over a map in onSweep", "tombstones, or die, sorts the keys"},
 		{"internal/group/offsets.go", "range over a map in onTopicsGone", "tombstones sorts the keys"},
