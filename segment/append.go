@@ -64,6 +64,14 @@ func (l *Log) append(batches []byte, own bool) (Appended, error) {
 	if !l.queued.Swap(true) {
 		l.store.flusher.addDirty(l)
 	}
+	if l.store.files.crowded() {
+		// So many logs are written to at once that the flusher cannot keep up with
+		// closing their files, which stay open until they are synced. From here on
+		// each append pays for itself, or the process would run out of descriptors.
+		if l.sync() == nil { // else the store has failed, which the next append tells
+			l.store.files.drop(seg, false)
+		}
+	}
 	return a, nil
 }
 

@@ -258,10 +258,12 @@ func (h *handle) release() {
 
 // fileCache keeps at most max segment files open. A file with unsynced bytes
 // is pinned, because an error of an earlier write may be told only to the
-// descriptor that was open then; so is one that is in use.
+// descriptor that was open then; so is one that is in use. Beyond twice max,
+// appends sync and close their files themselves.
 type fileCache struct {
 	disk disk
 	max  int
+	size atomic.Int64 // mu.n, for who asks without the lock
 
 	mu struct {
 		sync.Mutex // never held over an open or close
@@ -376,6 +378,7 @@ func (c *fileCache) pushLocked(h *handle) {
 	}
 	c.mu.first = h
 	c.mu.n++
+	c.size.Store(int64(c.mu.n))
 }
 
 func (c *fileCache) removeLocked(h *handle) {
@@ -391,7 +394,11 @@ func (c *fileCache) removeLocked(h *handle) {
 	}
 	h.prev, h.next = nil, nil
 	c.mu.n--
+	c.size.Store(int64(c.mu.n))
 }
+
+// crowded says that pinned files have swollen the cache to twice its size.
+func (c *fileCache) crowded() bool { return c.size.Load() > 2*int64(c.max) }
 
 func (c *fileCache) open() int {
 	c.mu.Lock()

@@ -160,6 +160,41 @@ func TestFileCache(t *testing.T) {
 	}
 }
 
+// More logs than descriptors are written to before anybody flushes. Each unsynced
+// file is kept open, so appends had to fail once the process had no more.
+func TestManyUnsyncedLogs(t *testing.T) {
+	o := diskOptions(t)
+	o.MaxOpenFiles, o.FlushInterval = 8, -1
+	s := mustOpen(t, o)
+	var logs []*Log
+	for p := range int32(60) {
+		logs = append(logs, mustLogOf(t, s, p))
+	}
+	for round := range 3 {
+		for _, l := range logs {
+			appendN(t, l, 2, 1)
+			if n := s.files.open(); n > 2*8+1 {
+				t.Fatalf("round %d: %d files open", round, n)
+			}
+		}
+	}
+	for _, l := range logs {
+		mustFlush(t, l)
+		if got := len(split(t, content(t, l, 0, 1<<20))); got != 6 {
+			t.Fatalf("%d batches", got)
+		}
+	}
+}
+
+func mustLogOf(t *testing.T, s *Store, p int32) *Log {
+	t.Helper()
+	l, err := s.OpenLog(topicA, p, Config{SegmentBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 // A tail reader and a sequential reader never ask the index.
 func TestSequentialReaderAsksNoIndex(t *testing.T) {
 	o := testOptions(vfs.NewMem())

@@ -70,7 +70,7 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 	// The logs come first: their locks keep a second server out of the directories.
 	if b.logDirs, err = openLogDirs(cfg.LogDirs(), cfg.MetadataDir(), b.nodeID, logger, onHealth, segment.Options{
 		Clock: clock.System(), Logger: logger.With("part", "segment"),
-		FlushInterval: cfg.Duration("mirror.flush.ms"),
+		FlushInterval: cfg.Duration("mirror.flush.ms"), MaxOpenFiles: maxOpenFiles(descriptorLimit(), len(cfg.LogDirs())),
 		ReserveBytes:  cfg.Int("log.dir.reserve.bytes"), StallTimeout: cfg.Duration("log.dir.stall.ms"),
 		OnDamage: b.damaged, ScrubBytesPerSecond: cfg.Int("log.scrub.bytes.per.second"), ScrubInterval: cfg.Duration("log.scrub.interval.ms"),
 		QuarantineBytes: cfg.Int("log.quarantine.bytes"), QuarantineAge: cfg.Duration("log.quarantine.ms"),
@@ -163,6 +163,16 @@ func (b *broker) damaged(id segment.LogID, d *segment.DamageError) {
 	if p := b.partitions.Damaged(id, d); p != nil {
 		b.mirrors.Damaged(p.Key().Topic, p.Key().Partition, d)
 	}
+}
+
+// maxOpenFiles is what each log directory may keep open: with unsynced files it
+// may have twice as many, and half of the process' descriptors belong to
+// connections and etcd. 0 leaves it to the package.
+func maxOpenFiles(limit, dirs int) int {
+	if limit <= 0 {
+		return 0
+	}
+	return min(4096, max(64, limit/4/max(dirs, 1)))
 }
 
 // keepBytes: 0 is off for an operator, and the default for the package.
