@@ -12,6 +12,7 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/partition"
 	"github.com/lockstep-kafka/lockstep/internal/producer"
 	"github.com/lockstep-kafka/lockstep/internal/record"
+	"github.com/lockstep-kafka/lockstep/internal/txn"
 	"github.com/lockstep-kafka/lockstep/pipeline"
 	"github.com/lockstep-kafka/lockstep/segment"
 )
@@ -147,6 +148,21 @@ var errorTable = []struct {
 	{group.ErrActive, kerr.NonEmptyGroup.Code},
 	{group.ErrOffsetsFull, kerr.PolicyViolation.Code},
 
+	{txn.ErrNotCoordinator, kerr.NotCoordinator.Code},
+	{txn.ErrLoading, kerr.CoordinatorLoadInProgress.Code},
+	{txn.ErrNotAvailable, kerr.CoordinatorNotAvailable.Code},
+	{txn.ErrInvalidRequest, kerr.InvalidRequest.Code},
+	{txn.ErrInvalidTimeout, kerr.InvalidTransactionTimeout.Code},
+	{txn.ErrUnknownProducer, kerr.InvalidProducerIDMapping.Code},
+	{txn.ErrFenced, kerr.ProducerFenced.Code}, // INVALID_PRODUCER_EPOCH for older versions, see fencedCode
+	{txn.ErrConcurrent, kerr.ConcurrentTransactions.Code},
+	{txn.ErrInvalidState, kerr.InvalidTxnState.Code},
+	{txn.ErrNotInTransaction, kerr.TransactionAbortable.Code},
+	{txn.ErrNotFound, kerr.TransactionalIDNotFound.Code},
+	{txn.ErrTooManyIDs, kerr.PolicyViolation.Code},
+	{txn.ErrTooLarge, kerr.UnknownServerError.Code},
+	{txn.ErrInvalidPattern, kerr.InvalidRegularExpression.Code},
+
 	{context.DeadlineExceeded, kerr.RequestTimedOut.Code},
 	{context.Canceled, kerr.RequestTimedOut.Code},
 }
@@ -173,4 +189,15 @@ func errorCode(err error) (code int16, message *string) {
 		return kerr.CorruptMessage.Code, &text
 	}
 	return kerr.UnknownServerError.Code, &text
+}
+
+// fencedCode is errorCode for requests of transactions, whose older versions do
+// not know PRODUCER_FENCED: clients of those take INVALID_PRODUCER_EPOCH for it
+// (KIP-588). since is the first version that knows it.
+func fencedCode(err error, version, since int16) int16 {
+	code, _ := errorCode(err)
+	if code == kerr.ProducerFenced.Code && version < since {
+		return kerr.InvalidProducerEpoch.Code
+	}
+	return code
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/mirror"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
+	"github.com/lockstep-kafka/lockstep/internal/txn"
 )
 
 // Listener is one address the server listens on.
@@ -39,6 +40,8 @@ type Options struct {
 	Partitions *partition.Manager
 	Groups     *group.Coordinator
 	Mirrors    *mirror.Coordinator
+	// Transactions coordinates transactional ids; nil refuses them.
+	Transactions *txn.Coordinator
 
 	// Authorizer decides what clients may do (authorizer.class.name); nil allows
 	// everything. What the broker does by itself is not asked about.

@@ -23,7 +23,7 @@ type exception struct {
 }
 
 var ours = rules{
-	seamPackages: strings.Fields(`segment pipeline internal/partition internal/isr internal/mirror internal/group
+	seamPackages: strings.Fields(`segment pipeline internal/partition internal/isr internal/mirror internal/group internal/txn
 		internal/controller internal/metadata internal/producer internal/epoch internal/record internal/source internal/kafka`),
 	diskFree:  []string{"segment"},
 	diskLayer: []string{"segment/files.go", "segment/sync_linux.go", "segment/sync_other.go", "segment/scrub_linux.go"},
@@ -39,7 +39,9 @@ var ours = rules{
 		internal/mirror/retry.go internal/mirror/clamp.go
 		internal/group/machine.go internal/group/join.go internal/group/sync.go internal/group/leave.go
 		internal/group/offsets.go internal/group/txnoffsets.go internal/group/member.go internal/group/effect.go
-		internal/group/entry.go internal/group/state.go`),
+		internal/group/entry.go internal/group/state.go
+		internal/txn/machine.go internal/txn/init.go internal/txn/add.go internal/txn/end.go internal/txn/state.go
+		internal/txn/effect.go internal/txn/entry.go`),
 	exceptions: []exception{
 		{"segment/ballast.go", "os.Create", "the kernel is asked for blocks by descriptor; file systems without one take the branch below"},
 		{"segment/slots_linux.go", "golang.org/x/sys/unix.Mmap", "memory without a file, for the offset map of a compaction: the collector would keep it"},
