@@ -71,7 +71,7 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 	if b.logDirs, err = openLogDirs(cfg.LogDirs(), cfg.MetadataDir(), b.nodeID, logger, onHealth, segment.Options{
 		Clock: clock.System(), Logger: logger.With("part", "segment"),
 		FlushInterval: cfg.Duration("mirror.flush.ms"), MaxOpenFiles: maxOpenFiles(descriptorLimit(), len(cfg.LogDirs())),
-		ReserveBytes:  cfg.Int("log.dir.reserve.bytes"), StallTimeout: cfg.Duration("log.dir.stall.ms"),
+		ReserveBytes: cfg.Int("log.dir.reserve.bytes"), StallTimeout: cfg.Duration("log.dir.stall.ms"),
 		OnDamage: b.damaged, ScrubBytesPerSecond: cfg.Int("log.scrub.bytes.per.second"), ScrubInterval: cfg.Duration("log.scrub.interval.ms"),
 		QuarantineBytes: cfg.Int("log.quarantine.bytes"), QuarantineAge: cfg.Duration("log.quarantine.ms"),
 		KeepBytes: keepBytes(cfg), KeepAge: cfg.Duration("mirror.truncation.keep.ms"), KeepRequired: cfg.Bool("mirror.truncation.keep.required"),
