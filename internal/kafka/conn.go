@@ -25,6 +25,11 @@ import (
 // one system call.
 const readBuffer = 16 << 10
 
+// writePiece is what has to leave within one write timeout. It is small enough
+// to show that a reader of a few hundred KiB a second is not one that stands
+// still.
+const writePiece = 256 << 10
+
 // conn is one client connection. Its goroutine owns everything but the outbox.
 type conn struct {
 	server   *Server
@@ -221,9 +226,33 @@ func (c *conn) flush() error {
 // write sends b within the write timeout. The writer's goroutine calls it too;
 // never both at once (see outbox).
 func (c *conn) write(b []byte) error {
+	if len(b) <= freeFrame {
+		return c.writePieces(b, nil)
+	}
+	w, err := c.enterAnswer(len(b))
+	if err != nil {
+		return err
+	}
+	defer c.server.answers.leave(w)
+	return c.writePieces(b, w)
+}
+
+// enterAnswer waits for room for a large answer.
+func (c *conn) enterAnswer(size int) (*writing, error) {
+	slow := func() {
+		c.server.metrics.slowReaders.Inc()
+		c.abort()
+	}
+	if w := c.server.answers.enter(size, slow, c.ctx.Done()); w != nil {
+		return w, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (c *conn) writePieces(b []byte, w *writing) error {
 	for len(b) > 0 {
 		// A deadline per piece: a slow reader is fine, a stuck one is not.
-		piece := b[:min(len(b), 1<<20)]
+		piece := b[:min(len(b), writePiece)]
 		c.nc.SetWriteDeadline(time.Now().Add(c.server.o.WriteTimeout))
 		n, err := c.nc.Write(piece)
 		if err != nil {
@@ -231,6 +260,7 @@ func (c *conn) write(b []byte) error {
 			return fmt.Errorf("send answer: %w", err)
 		}
 		b = b[n:]
+		c.server.answers.advance(w)
 	}
 	return nil
 }

@@ -172,7 +172,7 @@ func (c *conn) handleDecoded(r *request, a *api, body []byte) error {
 	}
 	req := wire.NewRequest(a.key)
 	req.SetVersion(r.header.Version)
-	release, err := c.server.memory.acquireDecode(c.ctx, len(body))
+	release, err := c.server.memory.acquireDecode(c.ctx, &r.header, body)
 	if err != nil {
 		return err
 	}
@@ -180,6 +180,7 @@ func (c *conn) handleDecoded(r *request, a *api, body []byte) error {
 	if err := req.ReadFrom(body); err != nil {
 		return err
 	}
+	dropRepeats(req)
 	if waits(a.key) {
 		release()
 	}
@@ -187,6 +188,7 @@ func (c *conn) handleDecoded(r *request, a *api, body []byte) error {
 	if err != nil || resp == nil {
 		return err
 	}
+	release() // a peer that does not read its answer must not keep it
 	err = c.answer(r, resp)
 	c.server.metrics.observe(a.key, r.received)
 	return err

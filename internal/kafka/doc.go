@@ -15,9 +15,11 @@
 // group-committed fsync. Server.Close stops and waits for all of them.
 //
 // Memory. A frame gets memory as its bytes arrive, from a pool and against a
-// budget that all connections share; every key but Produce is held to 1 MiB
-// because decoding multiplies a body; large bodies are decoded against a second
-// budget. Record bytes of a fetch never enter the process when they go from
+// budget that all connections share. Decoding multiplies a body, so it is
+// measured first (wire.Measure): what would become more than four times its size
+// is refused, the rest is decoded against a second budget. Subjects that a
+// request repeats are answered once (repeats.go). Large answers have a third
+// budget, and give way when their peers do not read (answers.go). Record bytes of a fetch never enter the process when they go from
 // file to socket.
 //
 // What may fail. A frame, header or body that cannot be read ends its

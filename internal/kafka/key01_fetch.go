@@ -59,7 +59,7 @@ func (s *Server) fetch(r *request, body []byte) error {
 	if err := c.flush(); err != nil { // the long poll must not hold answers back
 		return err
 	}
-	release, err := s.memory.acquireDecode(r.ctx, len(body))
+	release, err := s.memory.acquireDecode(r.ctx, &r.header, body)
 	if err != nil {
 		return err
 	}

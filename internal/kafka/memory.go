@@ -3,12 +3,14 @@ package kafka
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/bits"
 	"sync"
 
 	"golang.org/x/sync/semaphore"
 
 	"github.com/lockstep-kafka/lockstep/internal/invariants"
+	"github.com/lockstep-kafka/lockstep/internal/wire"
 )
 
 const (
@@ -21,15 +23,21 @@ const (
 	// rare (max.message.bytes is 1 MiB by default) and would pin memory.
 	minPooled, maxPooled = 16, 22 // 64 KiB, 4 MiB
 
-	// decodeFactor is what the message codec may make of one byte of a hostile
-	// body (measured: 7 to 32), decodeBudget what all decoded bodies may hold.
-	decodeFactor = 32
-	decodeBudget = 256 << 20
-	// freeDecode needs no budget: 128 KiB at the worst.
-	freeDecode = 4 << 10
+	// A decoded body may take decodeFactor times its bytes and decodeSlack
+	// more, because short names take their struct's many times over and honest
+	// requests have some thousand of them. The codec itself makes up to 32 times
+	// a hostile body of it (measured), so wire.Measure looks first.
+	decodeFactor = 4
+	decodeSlack  = 1 << 20
+	// decodeBudget is what all decoded bodies may hold; freeDecode needs none.
+	decodeBudget = 64 << 20
+	freeDecode   = 16 << 10
 )
 
-var errNoMemory = errors.New("request memory exhausted (queued.max.request.bytes)")
+var (
+	errNoMemory = errors.New("request memory exhausted (queued.max.request.bytes)")
+	errSwells   = errors.New("request would take too much memory")
+)
 
 // memory is what all connections share for the bytes of requests.
 type memory struct {
@@ -115,13 +123,21 @@ func (m *memory) put(b []byte) bool {
 	return true
 }
 
-// acquireDecode reserves what decoding a body may allocate and returns the
-// function that gives it back.
-func (m *memory) acquireDecode(ctx context.Context, body int) (release func(), err error) {
-	if body <= freeDecode {
+// acquireDecode looks at a body before it is decoded, reserves what that will
+// allocate, and returns the function that gives it back. An error means that
+// the body must not be decoded.
+func (m *memory) acquireDecode(ctx context.Context, h *wire.RequestHeader, body []byte) (release func(), err error) {
+	size, err := wire.Measure(h.Key, h.Version, body)
+	if err != nil {
+		return nil, err
+	}
+	if most := decodeFactor*len(body) + decodeSlack; size > most {
+		return nil, fmt.Errorf("%w: %d bytes for a body of %d, at most %d are allowed", errSwells, size, len(body), most)
+	}
+	if size <= freeDecode {
 		return func() {}, nil
 	}
-	n := min(int64(body)*decodeFactor, decodeBudget)
+	n := min(int64(size), decodeBudget)
 	if err := m.decode.Acquire(ctx, n); err != nil {
 		return nil, err
 	}

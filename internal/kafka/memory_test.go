@@ -3,8 +3,11 @@ package kafka
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"testing"
+
+	"github.com/lockstep-kafka/lockstep/internal/wire"
 )
 
 func TestMemoryBudget(t *testing.T) {
@@ -45,26 +48,50 @@ func TestMemoryBudget(t *testing.T) {
 	}
 }
 
+// metadataFor is a body of Metadata v4 with n empty names: of two bytes each, and
+// of a struct each when decoded.
+func metadataFor(n int) (*wire.RequestHeader, []byte) {
+	body := binary.BigEndian.AppendUint32(nil, uint32(n))
+	return &wire.RequestHeader{Key: 3, Version: 4}, append(body, make([]byte, 2*n+1)...)
+}
+
 func TestMemoryDecodeBudget(t *testing.T) {
 	m := newMemory(1)
-	small, err := m.acquireDecode(t.Context(), freeDecode)
-	if err != nil {
-		t.Fatal(err)
-	}
-	small()
-	release, err := m.acquireDecode(t.Context(), 1<<30) // more than all of it
-	if err != nil {
-		t.Fatal(err)
+	h, body := metadataFor(10)
+	if _, err := m.acquireDecode(t.Context(), h, body); err != nil || !m.decode.TryAcquire(decodeBudget) {
+		t.Fatal("a small body needs the budget", err)
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := m.acquireDecode(gone, freeDecode+1); err == nil {
-		t.Fatal("granted beyond the budget")
+	h, body = metadataFor(10_000)
+	if _, err := m.acquireDecode(gone, h, body); !errors.Is(err, context.Canceled) {
+		t.Fatal("granted beyond the budget", err)
+	}
+	m.decode.Release(decodeBudget)
+	release, err := m.acquireDecode(t.Context(), h, body)
+	if err != nil || m.decode.TryAcquire(decodeBudget) {
+		t.Fatal("nothing reserved", err)
 	}
 	release()
 	release() // a handler that waits gives it back early, and again at the end
 	if !m.decode.TryAcquire(decodeBudget) {
 		t.Fatal("budget leaked or given back twice")
+	}
+}
+
+// A body that becomes more than four times its size is not decoded.
+func TestMemoryRefusesWhatSwells(t *testing.T) {
+	m := newMemory(1)
+	h, body := metadataFor(500_000)
+	if _, err := m.acquireDecode(t.Context(), h, body); !errors.Is(err, errSwells) {
+		t.Fatal(err)
+	}
+	h, body = metadataFor(5_000) // as many short names as honest clients have
+	if _, err := m.acquireDecode(t.Context(), h, body); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.acquireDecode(t.Context(), h, body[:100]); !errors.Is(err, wire.ErrShortBody) {
+		t.Fatal(err)
 	}
 }
 

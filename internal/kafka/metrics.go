@@ -16,9 +16,9 @@ type serverMetrics struct {
 	node    string
 	seconds [maxKey + 1]*metrics.PrometheusHistogram // nil for what is not served
 
-	refused, acceptErrors, broken, panics *metrics.Counter
-	produced, fetched                     *metrics.Counter
-	denied                                *metrics.Counter
+	refused, acceptErrors, broken, panics, slowReaders *metrics.Counter
+	produced, fetched                                  *metrics.Counter
+	denied                                             *metrics.Counter
 }
 
 func newServerMetrics(s *Server) *serverMetrics {
@@ -29,6 +29,7 @@ func newServerMetrics(s *Server) *serverMetrics {
 		acceptErrors: obs.Counter("lockstep_accept_errors_total"),
 		broken:       obs.Counter("lockstep_connections_broken_total"),
 		panics:       obs.Counter("lockstep_request_panics_total"),
+		slowReaders:  obs.Counter("lockstep_slow_readers_closed_total"),
 		produced:     obs.Counter("lockstep_produced_bytes_total"),
 		fetched:      obs.Counter("lockstep_fetched_bytes_total"),
 		denied:       obs.Counter("lockstep_requests_denied_total"),

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"sync"
 	"syscall"
 	"time"
 
@@ -35,8 +34,6 @@ type cut struct {
 	view *segment.View
 }
 
-var gatherPool = sync.Pool{New: func() any { b := make([]byte, 0, gatherSize); return &b }}
-
 // sendRecords sends header bytes with the records of cuts in between, after
 // everything that came before. A failure in the middle of a frame leaves a
 // broken stream, so every error ends the connection.
@@ -50,14 +47,21 @@ func (c *conn) sendRecords(head []byte, cuts []cut) error {
 			small += n
 		}
 	}
+	if len(cuts) == 0 {
+		return c.write(head)
+	}
 	g := gatherer{conn: c}
-	if len(cuts) > 0 && small > 0 {
-		pooled := gatherPool.Get().(*[]byte)
-		defer func() {
-			invariants.Poison((*pooled)[:cap(*pooled)])
-			gatherPool.Put(pooled)
-		}()
-		g.buf = (*pooled)[:0]
+	if small > 0 {
+		buf := c.server.memory.get(min(max(roundUp(small), 1<<minPooled), gatherSize))
+		defer c.server.memory.put(buf)
+		g.buf = buf
+	}
+	if held := len(head) + cap(g.buf); held > 2*freeFrame {
+		var err error
+		if g.writing, err = c.enterAnswer(held); err != nil {
+			return err
+		}
+		defer c.server.answers.leave(g.writing)
 	}
 	done := 0
 	for i := range cuts {
@@ -68,9 +72,6 @@ func (c *conn) sendRecords(head []byte, cuts []cut) error {
 		if err := g.view(cuts[i].view); err != nil {
 			return err
 		}
-	}
-	if len(cuts) == 0 {
-		return c.write(head)
 	}
 	if err := g.bytes(head[done:]); err != nil {
 		return err
@@ -89,9 +90,10 @@ func (c *conn) canSendfile(v *segment.View) bool {
 
 // gatherer collects small pieces and sends them with one write.
 type gatherer struct {
-	conn  *conn
-	buf   []byte // cap gatherSize
-	check sentCheck
+	conn    *conn
+	buf     []byte // at most gatherSize
+	writing *writing
+	check   sentCheck
 }
 
 func (g *gatherer) flush() error {
@@ -102,7 +104,7 @@ func (g *gatherer) flush() error {
 		invariants.Poison(g.buf) // it went back to the pool before it was sent
 	}
 	g.check.sending(g.buf)
-	err := g.conn.write(g.buf)
+	err := g.conn.writePieces(g.buf, g.writing)
 	g.buf = g.buf[:0]
 	return err
 }
@@ -126,7 +128,7 @@ func (g *gatherer) view(v *segment.View) error {
 		if err := g.flush(); err != nil {
 			return err
 		}
-		return g.conn.sendfile(v)
+		return g.conn.sendfile(v, g.writing)
 	}
 	for off := 0; off < v.Len(); {
 		if len(g.buf) == cap(g.buf) {
@@ -150,7 +152,7 @@ func (g *gatherer) view(v *segment.View) error {
 // sendfile sends a range from its file. The offset is explicit, because other
 // connections send from the same file. The write deadline counts from the last
 // progress.
-func (c *conn) sendfile(v *segment.View) error {
+func (c *conn) sendfile(v *segment.View, w *writing) error {
 	file, _ := v.File()
 	raw, err := c.tcp.SyscallConn()
 	if err != nil {
@@ -184,6 +186,7 @@ func (c *conn) sendfile(v *segment.View) error {
 			return fmt.Errorf("send records: %w", err)
 		}
 		left -= sent
+		c.server.answers.advance(w)
 	}
 	return nil
 }

@@ -23,6 +23,7 @@ type Server struct {
 	apis      [maxKey + 1]*api
 	listeners []*listener
 	memory    *memory
+	answers   *answers
 	sessions  *sessionCache
 	metrics   *serverMetrics
 	static    map[string]string // the configs that the broker's own file sets
@@ -61,7 +62,10 @@ func NewServer(o Options) (*Server, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{o: o, memory: newMemory(o.RequestMemory), sessions: newSessionCache(o.FetchSessions, o.FetchSessionPartitions, o.Clock), static: staticConfigs(o.BrokerConfigs)}
+	s := &Server{
+		o: o, memory: newMemory(o.RequestMemory), answers: newAnswers(answerBudget, o.Clock),
+		sessions: newSessionCache(o.FetchSessions, o.FetchSessionPartitions, o.Clock), static: staticConfigs(o.BrokerConfigs),
+	}
 	s.SetConnectionLimits(o.MaxConnections, o.MaxConnectionsPerIP)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.mu.conns = map[*conn]struct{}{}

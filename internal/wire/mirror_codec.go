@@ -2,6 +2,7 @@ package wire
 
 import (
 	"errors"
+	"reflect"
 
 	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -17,6 +18,13 @@ import (
 // already wrong.
 var errMirrorMessage = errors.New("malformed mirror message")
 
+// A message may take mirrorFactor times its bytes, and mirrorSlack more because
+// short names cost many times theirs.
+const (
+	mirrorFactor = 4
+	mirrorSlack  = 1 << 20
+)
+
 // mirrorVersion carries the version of one mirror message. All of them have
 // version 0 only and the flexible encoding (P1).
 type mirrorVersion struct{ Version int16 }
@@ -30,6 +38,8 @@ func (v *mirrorVersion) IsFlexible() bool         { return true }
 type mirrorCodec struct {
 	r   *kbin.Reader
 	dst []byte
+	// room is how many bytes the elements of arrays may still take in memory.
+	room int
 }
 
 func encodeMirror(dst []byte, code func(*mirrorCodec)) []byte {
@@ -39,7 +49,7 @@ func encodeMirror(dst []byte, code func(*mirrorCodec)) []byte {
 }
 
 func decodeMirror(src []byte, code func(*mirrorCodec)) error {
-	c := mirrorCodec{r: &kbin.Reader{Src: src}}
+	c := mirrorCodec{r: &kbin.Reader{Src: src}, room: mirrorFactor*len(src) + mirrorSlack}
 	code(&c)
 	if !c.r.Ok() {
 		return errMirrorMessage
@@ -140,6 +150,10 @@ func mirrorArray[T any](c *mirrorCodec, v *[]T, element func(*mirrorCodec, *T)) 
 	out := make([]T, 0, min(n, 64))
 	for i := int32(0); i < n && c.r.Ok(); i++ {
 		var e T
+		if c.room -= int(reflect.TypeFor[T]().Size()); c.room < 0 {
+			c.r.Span(len(c.r.Src) + 1) // marks the reader as failed
+			return
+		}
 		element(c, &e)
 		out = append(out, e)
 	}
