@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/clock"
 	"github.com/lockstep-kafka/lockstep/internal/config"
 	"github.com/lockstep-kafka/lockstep/internal/controller"
@@ -307,6 +308,13 @@ func newServer(cfg *config.Config, live *liveConfig, b *broker) (*kafka.Server, 
 		IdleTimeout:          cfg.Duration("connections.max.idle.ms"),
 		FetchMaxBytes:        int(cfg.Int("fetch.max.bytes")),
 		FetchSessions:        int(cfg.Int("max.incremental.fetch.session.cache.slots")),
+	}
+	rights, err := cfg.Authorizer()
+	if err != nil {
+		return nil, err
+	}
+	if rights != nil {
+		o.Authorizer = authz.New(*rights)
 	}
 	for _, l := range listeners {
 		o.Listeners = append(o.Listeners, kafka.Listener{

@@ -139,6 +139,7 @@ func (c *Config) checkTogether() []error {
 		errs = append(errs, fmt.Errorf("log.cleaner.dedupe.buffer.size: %d bytes for each of log.cleaner.threads, at least 1048576 are needed", per))
 	}
 	errs = append(errs, c.checkPlugins()...)
+	errs = append(errs, c.checkAuthorizer())
 	if _, err := c.Listeners(); err != nil {
 		errs = append(errs, err)
 	}

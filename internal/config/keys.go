@@ -56,6 +56,10 @@ var keys = []key{
 	{name: "admin.listener", kind: text, def: "127.0.0.1:9644", doc: "HOST:PORT of /metrics, /livez and /readyz. Empty switches it off."},
 	{name: "admin.pprof.enable", kind: boolean, def: "false", doc: "Serve /debug/pprof on the admin listener."},
 
+	{name: "authorizer.class.name", kind: text, def: "", doc: "org.apache.kafka.metadata.authorizer.StandardAuthorizer makes clients need ACLs: what none allows is refused. Kafka's older name, kafka.security.authorizer.AclAuthorizer, is the same. Empty: every client may do everything."},
+	{name: "super.users", kind: text, def: "", doc: "Principals that ACLs do not bind, divided by semicolons: User:admin;User:CN=ops,O=example. Without one nobody can create the first ACL."},
+	{name: "allow.everyone.if.no.acl.found", kind: boolean, def: "false", doc: "Open resources that no ACL is about to everybody. Any ACL about a resource then closes it to all whom it does not name."},
+
 	{name: "auto.create.topics.enable", kind: boolean, def: "true", doc: "Create a topic when a client asks for one that does not exist."},
 	{name: "num.partitions", kind: integer, def: "1", min: 1, max: 100000, doc: "Partitions of topics created without a count."},
 	{name: "default.replication.factor", kind: integer, def: "1", min: 1, max: 32767, doc: "Replicas of topics created without a factor."},

@@ -17,8 +17,7 @@ import (
 	"github.com/lockstep-kafka/lockstep/segment"
 )
 
-// Codes of KIP-1279, which kerr does not have (spec, section 6). 140 is unused,
-// 144 waits for authorization.
+// Codes of KIP-1279, which kerr does not have (spec, section 6). 140 is unused.
 const (
 	codeReadOnlyTopic         = 134
 	codeInvalidMirrorName     = 135
@@ -29,6 +28,7 @@ const (
 	codeMirrorTopicNotPaused  = 141
 	codeMirrorTopicBeingEnded = 142
 	codeMirrorNotEmpty        = 143
+	codeMirrorDenied          = 144
 	codeInvalidMirrorStates   = 145
 	codeMirrorTopicNotStopped = 146
 )
@@ -39,8 +39,15 @@ var (
 	errUnknownTopicID   = errors.New("no such topic id")
 	errTransactions     = errors.New("transactions are not supported by this version of Lockstep")
 	errConnClosing      = errors.New("connection is closing")
-	errMechanism        = errors.New("no such SASL mechanism")
-	errDuplicate        = errors.New("named twice")
+
+	errTopicDenied   = errors.New("not authorized for this topic")
+	errGroupDenied   = errors.New("not authorized for this group")
+	errClusterDenied = errors.New("not authorized for this cluster")
+	errTxnDenied     = errors.New("not authorized for this transactional id")
+	errMirrorDenied  = errors.New("not authorized for this cluster mirror")
+	errNoAuthorizer  = errors.New("no authorizer is configured (authorizer.class.name)")
+	errMechanism     = errors.New("no such SASL mechanism")
+	errDuplicate     = errors.New("named twice")
 )
 
 // errorTable is the whole translation from our errors to Kafka's codes. The
@@ -59,6 +66,13 @@ var errorTable = []struct {
 
 	{errMechanism, kerr.UnsupportedSaslMechanism.Code},
 	{errDuplicate, kerr.DuplicateResource.Code},
+
+	{errTopicDenied, kerr.TopicAuthorizationFailed.Code},
+	{errGroupDenied, kerr.GroupAuthorizationFailed.Code},
+	{errClusterDenied, kerr.ClusterAuthorizationFailed.Code},
+	{errTxnDenied, kerr.TransactionalIDAuthorizationFailed.Code},
+	{errMirrorDenied, codeMirrorDenied},
+	{errNoAuthorizer, kerr.SecurityDisabled.Code},
 
 	{partition.ErrUnknown, kerr.UnknownTopicOrPartition.Code},
 	{partition.ErrNotLeader, kerr.NotLeaderForPartition.Code},
@@ -108,6 +122,7 @@ var errorTable = []struct {
 	{controller.ErrNotController, kerr.NotController.Code},
 	{controller.ErrClosed, kerr.NotController.Code},
 	{controller.ErrInvalidRequest, kerr.InvalidRequest.Code},
+	{controller.ErrTooManyACLs, kerr.PolicyViolation.Code},
 	{controller.ErrFencedLeaderEpoch, kerr.FencedLeaderEpoch.Code},
 	{controller.ErrUnknownScram, kerr.ResourceNotFound.Code},
 	{controller.ErrUnacceptableCredential, kerr.UnacceptableCredential.Code},
