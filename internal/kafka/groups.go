@@ -64,7 +64,7 @@ type topicNames struct {
 	byID bool
 }
 
-// name is a requested topic's name and, if the cluster lacks it, the code to
+// find is a requested topic's name and, if the cluster lacks it, the code to
 // answer for its partitions.
 func (n topicNames) find(name string, id [16]byte) (*metadata.Topic, string, int16) {
 	if n.byID {

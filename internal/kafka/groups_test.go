@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/group"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/wire"
@@ -278,7 +279,7 @@ func (g *groupClient) describe(id string) kmsg.DescribeGroupsResponseGroup {
 	req := kmsg.NewPtrDescribeGroupsRequest()
 	req.Groups, req.IncludeAuthorizedOperations = []string{id}, true
 	d := groupAsk[*kmsg.DescribeGroupsResponse](g, req, 0, 6).Groups[0]
-	if req.Version >= 3 && d.ErrorCode == 0 && d.AuthorizedOperations != allGroupOperations {
+	if req.Version >= 3 && d.ErrorCode == 0 && d.AuthorizedOperations != int32(authz.Group.Operations()) {
 		g.t.Fatalf("authorized operations: %b", d.AuthorizedOperations)
 	}
 	return d

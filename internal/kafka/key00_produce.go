@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kbin"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
 	"github.com/lockstep-kafka/lockstep/internal/wire"
@@ -26,6 +27,7 @@ import (
 //     the append, acks=-1 when the high watermark has passed the batch. Requests
 //     that wait for that do not keep the next one from being appended.
 //   - Errors are per partition; partitions of one request do not know each other.
+//     Each topic needs Write.
 //   - A mirrored topic that is not stopped answers 134 READ_ONLY_TOPIC (spec
 //     L18, 10.5). Clients that do not know the code take it as an unknown, final
 //     error.
@@ -93,7 +95,7 @@ func (s *Server) produce(r *request, body []byte) error {
 		p.recycle()
 		return err
 	}
-	p.resolve(s)
+	p.resolve(s, r)
 	p.append(s, transactional)
 	return p.hand()
 }
@@ -130,9 +132,10 @@ func (p *produceCall) parse(body []byte) (transactional bool, err error) {
 
 // resolve finds the partitions and gives the parts names that outlive the
 // frame.
-func (p *produceCall) resolve(s *Server) {
+func (p *produceCall) resolve(s *Server, r *request) {
 	img := s.o.Controller.Image()
 	var topic *metadata.Topic
+	var denied bool
 	for i := range p.parts {
 		part := &p.parts[i]
 		if part.newTopic {
@@ -141,6 +144,8 @@ func (p *produceCall) resolve(s *Server) {
 			} else {
 				topic = img.Topic(part.topic)
 			}
+			// An id that nobody has needs no right: ids cannot be guessed.
+			denied = (topic != nil || p.version < 13) && !s.allowedTopic(r, authz.Write, topicName(topic, part.topic))
 		}
 		if topic != nil {
 			part.topic, part.topicID = topic.Name, topic.ID
@@ -153,7 +158,18 @@ func (p *produceCall) resolve(s *Server) {
 		if part.partition == nil {
 			part.err = missing(topic, part.index, p.version >= 13)
 		}
+		if denied {
+			part.partition, part.err = nil, errTopicDenied
+		}
 	}
+}
+
+// topicName is the name of a topic that may not exist, as the client gave it.
+func topicName(t *metadata.Topic, given string) string {
+	if t != nil {
+		return t.Name
+	}
+	return given
 }
 
 // missing says why a partition is not here.

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
 	"github.com/lockstep-kafka/lockstep/internal/wire"
@@ -25,6 +26,7 @@ import (
 //   - The first batch of an answer is sent whole even where it exceeds every
 //     limit, so that a consumer never starves (KIP-74).
 //   - Sessions as in fetchsession.go.
+//   - Each topic needs Read, asked at every request, also within a session.
 //   - The body is written by hand: its header bytes are built in memory and the
 //     records go from file to socket (sendrecords.go).
 //
@@ -49,6 +51,7 @@ func (s *Server) registerFetch() {
 type fetchResult struct {
 	part      *fetchPart
 	topic     *metadata.Topic      // nil: unknown
+	denied    bool                 // the client may not read it
 	partition *partition.Partition // nil: not here
 	read      partition.ReadResult
 	err       error
@@ -83,7 +86,7 @@ func (s *Server) fetch(r *request, body []byte) error {
 	release() // nothing of the request is needed beyond its few numbers
 
 	f := fetcher{server: s, req: req, results: make([]fetchResult, len(scope.parts))}
-	f.resolve(scope.parts)
+	f.resolve(r, scope.parts)
 	defer f.releaseViews()
 	f.readUntilEnough(r)
 	if err := c.sendFetch(r, &scope, f.results); err != nil {
@@ -115,19 +118,21 @@ type fetcher struct {
 	urgent  bool // an error or a diverging epoch: answer at once
 }
 
-func (f *fetcher) resolve(parts []*fetchPart) {
+func (f *fetcher) resolve(req *request, parts []*fetchPart) {
 	img := f.server.o.Controller.Image()
 	for i, part := range parts {
 		r := &f.results[i]
 		r.part = part
 		if i > 0 && parts[i-1].topic == part.topic && parts[i-1].id == part.id {
-			r.topic = f.results[i-1].topic
+			r.topic, r.denied = f.results[i-1].topic, f.results[i-1].denied
 		} else if f.req.Version >= 13 {
 			r.topic = img.TopicByID(part.id)
+			r.denied = r.topic != nil && !f.server.allowedTopic(req, authz.Read, r.topic.Name)
 		} else {
 			r.topic = img.Topic(part.topic)
+			r.denied = !f.server.allowedTopic(req, authz.Read, part.topic)
 		}
-		if r.topic != nil {
+		if r.topic != nil && !r.denied {
 			r.partition = f.server.o.Partitions.ByID(r.topic.ID, part.index)
 		}
 	}
@@ -181,6 +186,10 @@ func (f *fetcher) readAll() {
 	for i := range f.results {
 		r := &f.results[i]
 		r.read, r.err = partition.ReadResult{HighWatermark: -1, LastStable: -1, LogStart: -1, LeaderID: -1, LeaderEpoch: -1}, nil
+		if r.denied {
+			r.err, f.urgent = errTopicDenied, true
+			continue
+		}
 		if r.partition == nil {
 			r.err = missing(r.topic, r.part.index, f.req.Version >= 13)
 			f.urgent = true

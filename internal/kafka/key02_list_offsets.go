@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
 	"github.com/lockstep-kafka/lockstep/segment"
 )
@@ -20,6 +21,7 @@ import (
 //     isolation could not read.
 //   - While a log's history is being gathered, what needs it waits for some
 //     seconds: librdkafka's look-up by time gives up on the error at once.
+//   - Each topic needs Describe.
 //   - Everything is local: earliest local is the log start, the last tiered
 //     offset does not exist.
 //
@@ -59,16 +61,19 @@ func (s *Server) listOffsets(r *request, body kmsg.Request) (kmsg.Response, erro
 		rt := kmsg.NewListOffsetsResponseTopic()
 		rt.Topic = req.Topics[i].Topic
 		topic := img.Topic(rt.Topic)
+		allowed := s.allowedTopic(r, authz.Describe, rt.Topic)
 		for j := range req.Topics[i].Partitions {
 			in := &req.Topics[i].Partitions[j]
 			out := kmsg.NewListOffsetsResponseTopicPartition()
 			out.Partition = in.Partition
 			var p *partition.Partition
-			if topic != nil {
+			if topic != nil && allowed {
 				p = s.o.Partitions.ByID(topic.ID, in.Partition)
 			}
 			var err error
-			if p == nil {
+			if !allowed {
+				err = errTopicDenied
+			} else if p == nil {
 				err = missing(topic, in.Partition, false)
 			} else {
 				out.Offset, out.Timestamp, out.LeaderEpoch, err = listOffset(p, in, req.IsolationLevel)

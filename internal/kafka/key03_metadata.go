@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
@@ -19,13 +20,15 @@ import (
 //   - A topic asked for by name that does not exist is created when both the
 //     client and auto.create.topics.enable allow it. The answer then still says
 //     LEADER_NOT_AVAILABLE if the partitions are not led yet.
+//   - Topics need Describe: those asked for are refused, whether they exist or
+//     not, and "all" leaves them out. Creation needs Create on the cluster or
+//     the topic.
 //
 // Version notes:
 //   - v0: an empty list asks for all topics; from v1 on null does
 //   - v4: allow_auto_topic_creation
 //   - v7: leader epochs
-//   - v8: authorized operations, v11 drops those of the cluster; there are no
-//     ACLs, so they stay unset
+//   - v8: authorized operations (KIP-430), v11 drops those of the cluster
 //   - v9: flexible
 //   - v10: topic ids in the answer, v12: and in the question (KIP-516)
 //   - v13: error code for the whole answer
@@ -36,8 +39,9 @@ func (s *Server) registerMetadata() {
 func (s *Server) metadata(r *request, body kmsg.Request) (kmsg.Response, error) {
 	req := body.(*kmsg.MetadataRequest)
 	resp := req.ResponseKind().(*kmsg.MetadataResponse)
+	var unmade map[string]bool
 	if s.o.AutoCreateTopics && (req.Version < 4 || req.AllowAutoTopicCreation) {
-		s.autoCreate(r, req)
+		unmade = s.autoCreate(r, req)
 	}
 	img := s.o.Controller.Image()
 	for _, n := range s.nodes(r.conn, nil) {
@@ -54,22 +58,52 @@ func (s *Server) metadata(r *request, body kmsg.Request) (kmsg.Response, error) 
 
 	if req.Topics == nil || req.Version == 0 && len(req.Topics) == 0 {
 		for _, t := range img.Topics() {
-			resp.Topics = append(resp.Topics, describeTopic(img, t))
+			if s.visible(r, authz.Describe, authz.Topic, t.Name) {
+				resp.Topics = append(resp.Topics, describeTopic(img, t))
+			}
 		}
-		return resp, nil
+	} else {
+		for i := range req.Topics {
+			resp.Topics = append(resp.Topics, s.metadataTopic(r, img, &req.Topics[i], unmade))
+		}
 	}
-	for i := range req.Topics {
-		resp.Topics = append(resp.Topics, s.metadataTopic(img, &req.Topics[i]))
-	}
+	s.metadataOperations(r, req, resp)
 	return resp, nil
 }
 
-func (s *Server) metadataTopic(img *metadata.Image, in *kmsg.MetadataRequestTopic) kmsg.MetadataResponseTopic {
+// metadataOperations fills in what the client may do, where it asks (KIP-430).
+func (s *Server) metadataOperations(r *request, req *kmsg.MetadataRequest, resp *kmsg.MetadataResponse) {
+	if v := req.Version; v >= 8 && v <= 10 && req.IncludeClusterAuthorizedOperations {
+		resp.AuthorizedOperations = s.clusterOperations(r)
+	}
+	if req.Version < 8 || !req.IncludeTopicAuthorizedOperations {
+		return
+	}
+	for i := range resp.Topics {
+		if t := &resp.Topics[i]; t.ErrorCode == 0 && t.Topic != nil {
+			t.AuthorizedOperations = s.operations(r, authz.Topic, *t.Topic)
+		}
+	}
+}
+
+func (s *Server) metadataTopic(r *request, img *metadata.Image, in *kmsg.MetadataRequestTopic, unmade map[string]bool) kmsg.MetadataResponseTopic {
 	var t *metadata.Topic
+	out := kmsg.NewMetadataResponseTopic()
+	out.Topic, out.TopicID = in.Topic, in.TopicID
 	code := kerr.UnknownTopicOrPartition.Code
 	if id := metadata.TopicID(in.TopicID); !id.IsZero() {
 		t, code = img.TopicByID(id), kerr.UnknownTopicID.Code
+		if t != nil && !s.allowedTopic(r, authz.Describe, t.Name) {
+			// As Kafka: the id is no secret, as nobody guesses it; the name is.
+			out.Topic = nil
+			out.ErrorCode, _ = errorCode(errTopicDenied)
+			return out
+		}
 	} else if in.Topic != nil {
+		if unmade[*in.Topic] || !s.allowedTopic(r, authz.Describe, *in.Topic) {
+			out.ErrorCode, _ = errorCode(errTopicDenied)
+			return out
+		}
 		if t = img.Topic(*in.Topic); t == nil && !validTopicName(*in.Topic) {
 			code = kerr.InvalidTopicException.Code
 		}
@@ -77,8 +111,7 @@ func (s *Server) metadataTopic(img *metadata.Image, in *kmsg.MetadataRequestTopi
 	if t != nil {
 		return describeTopic(img, t)
 	}
-	out := kmsg.NewMetadataResponseTopic()
-	out.Topic, out.TopicID, out.ErrorCode = in.Topic, in.TopicID, code
+	out.ErrorCode = code
 	return out
 }
 
@@ -87,8 +120,9 @@ func (s *Server) metadataTopic(img *metadata.Image, in *kmsg.MetadataRequestTopi
 const maxAutoCreate = 100
 
 // autoCreate makes the named topics that are missing. A failure needs no
-// answer of its own: the topic is still unknown then, and the log says why.
-func (s *Server) autoCreate(r *request, req *kmsg.MetadataRequest) {
+// answer of its own: the topic is still unknown then, and the log says why. The
+// answer has those that the client may see and not create.
+func (s *Server) autoCreate(r *request, req *kmsg.MetadataRequest) (unmade map[string]bool) {
 	img := s.o.Controller.Image()
 	var create []controller.CreateTopic
 	for i := range req.Topics {
@@ -105,10 +139,20 @@ func (s *Server) autoCreate(r *request, req *kmsg.MetadataRequest) {
 		if strings.HasPrefix(*name, "__") {
 			continue // internal topics are made by their owners, with their own settings
 		}
+		if !s.visible(r, authz.Describe, authz.Topic, *name) {
+			continue
+		}
+		if !s.visible(r, authz.Create, authz.Cluster, authz.ClusterName) && !s.allowedTopic(r, authz.Create, *name) {
+			if unmade == nil {
+				unmade = map[string]bool{}
+			}
+			unmade[*name] = true
+			continue
+		}
 		create = append(create, controller.CreateTopic{Name: *name, Partitions: s.o.AutoCreatePartitions, ReplicationFactor: s.o.AutoCreateReplicas})
 	}
 	if len(create) == 0 {
-		return
+		return unmade
 	}
 	for _, res := range s.o.Controller.CreateTopics(r.ctx, create, false) {
 		if res.Err != nil {
@@ -116,6 +160,7 @@ func (s *Server) autoCreate(r *request, req *kmsg.MetadataRequest) {
 		}
 	}
 	s.settle(r.ctx)
+	return unmade
 }
 
 func describeTopic(img *metadata.Image, t *metadata.Topic) kmsg.MetadataResponseTopic {

@@ -6,6 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/group"
 )
 
@@ -16,6 +17,7 @@ import (
 //   - Mirror topics are no exception: what is written is not their log.
 //   - A consumer without membership (generation -1, no member id) may commit
 //     while the group has no members.
+//   - Needs Read on the group, and on each topic.
 //
 // v2–v4 carry a retention time, which the offsets keep; v5 drops it (KIP-211);
 // v6 leader epoch (KIP-320); v7 group instance id (KIP-345); v8 flexible; v9
@@ -36,6 +38,7 @@ func (s *Server) offsetCommit(r *request, body kmsg.Request) (kmsg.Response, err
 		commit.Retention = time.Duration(min(req.RetentionTimeMillis, maxMillis)) * time.Millisecond
 	}
 
+	inGroup := s.allowed(r, authz.Read, authz.Group, req.Group)
 	names := topicNames{s.o.Controller.Image(), req.Version >= 10}
 	var resp kmsg.OffsetCommitResponse
 	var stored []*int16 // where the answer for each of commit.Offsets goes
@@ -46,6 +49,12 @@ func (s *Server) offsetCommit(r *request, body kmsg.Request) (kmsg.Response, err
 			Partitions: make([]kmsg.OffsetCommitResponseTopicPartition, len(rt.Partitions)),
 		}
 		t, name, code := names.find(rt.Topic, rt.TopicID)
+		switch {
+		case !inGroup:
+			code = groupCode(errGroupDenied)
+		case (t != nil || !names.byID) && !s.allowedTopic(r, authz.Read, name):
+			code = groupCode(errTopicDenied)
+		}
 		for j := range rt.Partitions {
 			rp := &rt.Partitions[j]
 			out.Partitions[j] = kmsg.OffsetCommitResponseTopicPartition{Partition: rp.Partition, ErrorCode: code}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/group"
 )
 
@@ -13,6 +14,8 @@ import (
 //   - A null list of topics asks for everything the group has committed (v2).
 //   - Nothing committed is offset -1 without an error, also for groups and
 //     topics that do not exist.
+//   - Needs Describe on the group, and on each topic; "everything" leaves out
+//     the topics without.
 //   - Only acknowledged commits are told, so there is never an offset that is
 //     not stable (KIP-447): require_stable (v7) changes nothing.
 //
@@ -65,8 +68,12 @@ func (s *Server) offsetFetch(r *request, body kmsg.Request) (kmsg.Response, erro
 // fetchGroup answers for one group. The error is in the answer already.
 func (s *Server) fetchGroup(r *request, req *kmsg.OffsetFetchRequestGroup, version int16) (kmsg.OffsetFetchResponseGroup, error) {
 	names := topicNames{s.o.Controller.Image(), version >= 10}
+	if !s.allowed(r, authz.Describe, authz.Group, req.Group) {
+		return deniedGroup(req, version), nil
+	}
 	if req.Topics == nil {
 		all, err := s.o.Groups.Committed(r.ctx, req.Group)
+		all = slices.DeleteFunc(all, func(o group.Offset) bool { return !s.visible(r, authz.Describe, authz.Topic, o.Topic) })
 		return kmsg.OffsetFetchResponseGroup{Group: req.Group, ErrorCode: groupCode(err), Topics: allTopics(all, names)}, err
 	}
 
@@ -88,11 +95,15 @@ func (s *Server) fetchGroup(r *request, req *kmsg.OffsetFetchRequestGroup, versi
 	code := groupCode(err)
 	g.ErrorCode = code
 	for _, t := range req.Topics {
-		unknown := code
+		unknown, name := code, t.Topic
 		if names.byID {
-			if _, _, c := names.find("", t.TopicID); c != 0 {
+			var c int16
+			if _, name, c = names.find("", t.TopicID); c != 0 {
 				unknown = c
 			}
+		}
+		if name != "" && !s.allowedTopic(r, authz.Describe, name) {
+			unknown = groupCode(errTopicDenied)
 		}
 		out := kmsg.OffsetFetchResponseGroupTopic{Topic: t.Topic, TopicID: t.TopicID}
 		for _, p := range t.Partitions {
@@ -100,15 +111,35 @@ func (s *Server) fetchGroup(r *request, req *kmsg.OffsetFetchRequestGroup, versi
 			if err == nil {
 				o, found = found[0], found[1:]
 			}
-			row := fetchedOffset(o)
-			if row.ErrorCode = unknown; unknown != 0 {
-				row.Offset, row.LeaderEpoch = -1, -1
+			if unknown != 0 {
+				o = group.Offset{Partition: p, Offset: -1, LeaderEpoch: -1}
 			}
+			row := fetchedOffset(o)
+			row.ErrorCode = unknown
 			out.Partitions = append(out.Partitions, row)
 		}
 		g.Topics = append(g.Topics, out)
 	}
 	return g, err
+}
+
+// deniedGroup is the answer for a group that the client may not describe. Before
+// v8 partitions have the error too: v1 has no other place for it.
+func deniedGroup(req *kmsg.OffsetFetchRequestGroup, version int16) kmsg.OffsetFetchResponseGroup {
+	g := kmsg.OffsetFetchResponseGroup{Group: req.Group, ErrorCode: groupCode(errGroupDenied)}
+	if version >= 2 {
+		return g
+	}
+	for _, t := range req.Topics {
+		out := kmsg.OffsetFetchResponseGroupTopic{Topic: t.Topic}
+		for _, p := range t.Partitions {
+			row := fetchedOffset(group.Offset{Partition: p, Offset: -1, LeaderEpoch: -1})
+			row.ErrorCode = g.ErrorCode
+			out.Partitions = append(out.Partitions, row)
+		}
+		g.Topics = append(g.Topics, out)
+	}
+	return g
 }
 
 // allTopics groups sorted offsets by topic. By id, only topics that exist can

@@ -3,6 +3,7 @@ package kafka
 import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/wire"
 )
 
@@ -13,6 +14,7 @@ import (
 //     for a topic with a partition that is not paused, 141 for one that is
 //     stopped; success for one that is mirroring already.
 //   - Patterns match the topics of the mirror that are not stopped.
+//   - Rights as of key 95.
 //
 // Version notes:
 //   - v0: KIP-1279; patterns are a tagged field of ours, as in key 102
@@ -21,7 +23,11 @@ func (s *Server) registerResumeMirrorTopics() { s.register(103, 0, 0, s.resumeMi
 func (s *Server) resumeMirrorTopics(r *request, body kmsg.Request) (kmsg.Response, error) {
 	req := body.(*wire.ResumeMirrorTopicsRequest)
 	resp := new(wire.ResumeMirrorTopicsResponse)
-	outcomes, err := s.o.Mirrors.Resume(r.ctx, req.MirrorName, req.Topics, req.Patterns)
+	if !s.allowed(r, authz.Alter, authz.ClusterMirror, req.MirrorName) {
+		setMirrorStatus(resp, errMirrorDenied)
+		return resp, nil
+	}
+	outcomes, err := s.mirrorsFor(r).Resume(r.ctx, req.MirrorName, req.Topics, req.Patterns)
 	setMirrorOutcomes(resp, outcomes, err)
 	return resp, nil
 }

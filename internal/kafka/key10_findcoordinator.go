@@ -6,6 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/group"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
@@ -15,6 +16,7 @@ import (
 //   - Groups (key type 0): the leader of the partition of __consumer_offsets
 //     that the group's name hashes to. The topic is created at the first
 //     question.
+//   - A group needs Describe, a transactional id too.
 //   - Transactions (key type 1) are not served yet. The answer is a code that no
 //     client tries again, with a message that says so.
 //
@@ -55,6 +57,10 @@ func (s *Server) coordinatorOf(r *request, kind int8, key string) kmsg.FindCoord
 	}
 	switch kind {
 	case coordinatorGroup:
+		if !s.allowed(r, authz.Describe, authz.Group, key) {
+			c.ErrorCode, c.ErrorMessage = errorCode(errGroupDenied)
+			return c
+		}
 	case coordinatorTransaction:
 		code, text := errorCode(errTransactions)
 		c.ErrorCode, c.ErrorMessage = code, text

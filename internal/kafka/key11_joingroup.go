@@ -6,11 +6,13 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/group"
 )
 
 // JoinGroup, versions 0 to 9. The answer comes when the generation is fixed,
-// which may take as long as the slowest member's rebalance timeout.
+// which may take as long as the slowest member's rebalance timeout. Needs Read on
+// the group, as the other keys of members do.
 //
 // v1 rebalance timeout (KIP-62; before, the session timeout); v4 a member
 // without id gets one and joins again (KIP-394); v5 group instance id (KIP-345);
@@ -22,6 +24,9 @@ func (s *Server) registerJoinGroup() {
 
 func (s *Server) joinGroup(r *request, body kmsg.Request) (kmsg.Response, error) {
 	req := body.(*kmsg.JoinGroupRequest)
+	if !s.allowed(r, authz.Read, authz.Group, req.Group) {
+		return deniedJoin(req), nil
+	}
 	join := &group.JoinRequest{
 		Group: req.Group, MemberID: req.MemberID, InstanceID: orEmpty(req.InstanceID),
 		ClientID: r.clientID(), ClientHost: r.clientHost(),
@@ -55,4 +60,12 @@ func (s *Server) joinGroup(r *request, body kmsg.Request) (kmsg.Response, error)
 		})
 	}
 	return resp, nil
+}
+
+func deniedJoin(req *kmsg.JoinGroupRequest) *kmsg.JoinGroupResponse {
+	resp := &kmsg.JoinGroupResponse{ErrorCode: groupCode(errGroupDenied), Generation: -1, MemberID: req.MemberID}
+	if req.Version < 7 {
+		resp.Protocol = new(string) // nullable from v7
+	}
+	return resp
 }

@@ -3,6 +3,7 @@ package kafka
 import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/group"
 )
 
@@ -14,6 +15,9 @@ func (s *Server) registerHeartbeat() {
 
 func (s *Server) heartbeat(r *request, body kmsg.Request) (kmsg.Response, error) {
 	req := body.(*kmsg.HeartbeatRequest)
+	if !s.allowed(r, authz.Read, authz.Group, req.Group) {
+		return &kmsg.HeartbeatResponse{ErrorCode: groupCode(errGroupDenied)}, nil
+	}
 	err := s.o.Groups.Heartbeat(r.ctx, &group.HeartbeatRequest{
 		Group: req.Group, MemberID: req.MemberID, InstanceID: orEmpty(req.InstanceID), Generation: req.Generation,
 	})

@@ -3,6 +3,7 @@ package kafka
 import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/group"
 )
 
@@ -15,6 +16,9 @@ func (s *Server) registerLeaveGroup() {
 
 func (s *Server) leaveGroup(r *request, body kmsg.Request) (kmsg.Response, error) {
 	req := body.(*kmsg.LeaveGroupRequest)
+	if !s.allowed(r, authz.Read, authz.Group, req.Group) {
+		return &kmsg.LeaveGroupResponse{ErrorCode: groupCode(errGroupDenied)}, nil
+	}
 	leave := &group.LeaveRequest{Group: req.Group}
 	if req.Version < 3 {
 		leave.Members = []group.LeaveMember{{MemberID: req.MemberID}}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/group"
 )
 
@@ -17,6 +18,9 @@ func (s *Server) registerSyncGroup() {
 
 func (s *Server) syncGroup(r *request, body kmsg.Request) (kmsg.Response, error) {
 	req := body.(*kmsg.SyncGroupRequest)
+	if !s.allowed(r, authz.Read, authz.Group, req.Group) {
+		return &kmsg.SyncGroupResponse{ErrorCode: groupCode(errGroupDenied)}, nil
+	}
 	sync := &group.SyncRequest{
 		Group: req.Group, MemberID: req.MemberID, InstanceID: orEmpty(req.InstanceID), Generation: req.Generation,
 		ProtocolType: orEmpty(req.ProtocolType), Protocol: orEmpty(req.Protocol),

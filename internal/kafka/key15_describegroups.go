@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/group"
 )
 
@@ -13,21 +14,25 @@ import (
 //
 //   - A group that does not exist is "Dead", without an error before v6
 //     (KIP-1043 made it GROUP_ID_NOT_FOUND).
+//   - Each group needs Describe.
 //   - Members' metadata and assignments are told while the group is stable.
 //
-// v3 authorized operations (KIP-430): without an authorizer all are allowed; v4
+// v3 authorized operations (KIP-430); v4
 // group instance id (KIP-345); v5 flexible; v6 message.
 func (s *Server) registerDescribeGroups() {
 	s.register(15, 0, 6, s.describeGroups)
 }
 
-// allGroupOperations are READ, DELETE and DESCRIBE, as bits.
-const allGroupOperations = 1<<3 | 1<<6 | 1<<8
-
 func (s *Server) describeGroups(r *request, body kmsg.Request) (kmsg.Response, error) {
 	req := body.(*kmsg.DescribeGroupsRequest)
 	var resp kmsg.DescribeGroupsResponse
 	for _, id := range req.Groups {
+		if !s.allowed(r, authz.Describe, authz.Group, id) {
+			g := kmsg.DescribeGroupsResponseGroup{Group: id, AuthorizedOperations: math.MinInt32}
+			g.ErrorCode, g.ErrorMessage = errorCode(errGroupDenied)
+			resp.Groups = append(resp.Groups, g)
+			continue
+		}
 		d := s.o.Groups.Describe(r.ctx, id)
 		if gaveUp(r, d.Err) {
 			return nil, d.Err
@@ -48,7 +53,7 @@ func (s *Server) describeGroups(r *request, body kmsg.Request) (kmsg.Response, e
 			g.ErrorMessage = &text
 		}
 		if req.IncludeAuthorizedOperations && g.ErrorCode == 0 {
-			g.AuthorizedOperations = allGroupOperations
+			g.AuthorizedOperations = s.operations(r, authz.Group, id)
 		}
 		for _, m := range d.Members {
 			g.Members = append(g.Members, kmsg.DescribeGroupsResponseGroupMember{

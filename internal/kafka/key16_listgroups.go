@@ -5,10 +5,13 @@ import (
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 )
 
 // ListGroups, versions 0 to 5: the groups this broker coordinates. While one of
-// its partitions is loading, the code says so and the list is what is known.
+// its partitions is loading, the code says so and the list is what is known. Who
+// may not describe the cluster sees the groups that he may describe.
 //
 // v3 flexible; v4 filter by state (KIP-518); v5 filter by type (KIP-848): all
 // are "classic". Filters do not mind case; an unknown state or type finds
@@ -24,7 +27,11 @@ func (s *Server) listGroups(r *request, body kmsg.Request) (kmsg.Response, error
 		return nil, err
 	}
 	resp := &kmsg.ListGroupsResponse{ErrorCode: groupCode(err)}
+	every := s.visible(r, authz.Describe, authz.Cluster, authz.ClusterName)
 	for _, l := range all {
+		if !every && !s.visible(r, authz.Describe, authz.Group, l.Group) {
+			continue
+		}
 		if !passes(req.StatesFilter, l.State.String()) || !passes(req.TypesFilter, l.Type) {
 			continue
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
@@ -14,6 +15,8 @@ import (
 // Behavior:
 //   - Each topic succeeds or fails by itself; a name given twice fails in both
 //     places and creates nothing.
+//   - Needs Create on the cluster or on the topic; the answer tells configs to
+//     those who have DescribeConfigs on the topic.
 //   - The answer comes when this broker's metadata shows the topic.
 //
 // Version notes:
@@ -37,9 +40,13 @@ func (s *Server) createTopics(r *request, body kmsg.Request) (kmsg.Response, err
 	results := make([]controller.TopicResult, len(req.Topics))
 	var create []controller.CreateTopic
 	var at []int // index in the request of each create
+	every := s.visible(r, authz.Create, authz.Cluster, authz.ClusterName)
 	for i := range req.Topics {
 		in := &req.Topics[i]
 		ct, err := createTopic(in)
+		if !every && !s.allowedTopic(r, authz.Create, in.Topic) {
+			err = errTopicDenied
+		}
 		if seen[in.Topic] > 1 {
 			err = fmt.Errorf("%w: topic %q is named more than once", controller.ErrInvalidRequest, in.Topic)
 		}
@@ -55,7 +62,12 @@ func (s *Server) createTopics(r *request, body kmsg.Request) (kmsg.Response, err
 	}
 	settings := s.settings(s.o.Controller.Image())
 	for i := range results {
-		resp.Topics = append(resp.Topics, createdTopic(&req.Topics[i], &results[i], settings))
+		out := createdTopic(&req.Topics[i], &results[i], settings)
+		if out.ErrorCode == 0 && !s.visible(r, authz.DescribeConfigs, authz.Topic, out.Topic) {
+			out.ConfigErrorCode, _ = errorCode(errTopicDenied)
+			out.NumPartitions, out.ReplicationFactor, out.Configs = -1, -1, nil
+		}
+		resp.Topics = append(resp.Topics, out)
 	}
 	return resp, nil
 }

@@ -1,10 +1,12 @@
 package kafka
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
@@ -14,6 +16,7 @@ import (
 // Behavior:
 //   - Each topic succeeds or fails by itself. A topic of a mirror that is not
 //     stopped is refused with 145 (spec 10.5).
+//   - Needs Delete on the cluster or on the topic.
 //
 // Version notes:
 //   - v4: flexible
@@ -36,6 +39,7 @@ func (s *Server) deleteTopics(r *request, body kmsg.Request) (kmsg.Response, err
 			asked = append(asked, t)
 		}
 	}
+	every := s.visible(r, authz.Delete, authz.Cluster, authz.ClusterName)
 	var ids []metadata.TopicID
 	var at []int
 	seen := map[metadata.TopicID]bool{}
@@ -43,6 +47,16 @@ func (s *Server) deleteTopics(r *request, body kmsg.Request) (kmsg.Response, err
 		out := kmsg.NewDeleteTopicsResponseTopic()
 		out.Topic, out.TopicID = asked[i].Topic, asked[i].TopicID
 		t, err := topicToDelete(img, &asked[i])
+		if name := asked[i].Topic; !every && (t != nil || errors.Is(err, errUnknownPartition)) {
+			// The name of a topic that was given by its id is told to those who may
+			// see it.
+			if t != nil && name == nil && s.visible(r, authz.Describe, authz.Topic, t.Name) {
+				out.Topic = &t.Name
+			}
+			if of := topicName(t, orEmpty(name)); !s.mayDelete(r, of, t == nil) {
+				t, err = nil, errTopicDenied
+			}
+		}
 		if err == nil && seen[t.ID] {
 			err = fmt.Errorf("%w: topic %q is named more than once", controller.ErrInvalidRequest, t.Name)
 		}
@@ -63,6 +77,15 @@ func (s *Server) deleteTopics(r *request, body kmsg.Request) (kmsg.Response, err
 		s.settle(r.ctx)
 	}
 	return resp, nil
+}
+
+// mayDelete tells whether the client may delete the topic; of one that does not
+// exist it may know that from Describe on.
+func (s *Server) mayDelete(r *request, name string, missing bool) bool {
+	if missing && s.visible(r, authz.Describe, authz.Topic, name) {
+		return true
+	}
+	return s.allowedTopic(r, authz.Delete, name)
 }
 
 func topicToDelete(img *metadata.Image, in *kmsg.DeleteTopicsRequestTopic) (*metadata.Topic, error) {

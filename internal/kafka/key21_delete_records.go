@@ -5,6 +5,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
@@ -14,7 +15,7 @@ import (
 // Behavior:
 //   - Moves a partition's log start up to an offset, or to the high watermark
 //     for -1, and answers the new start. Each partition succeeds or fails by
-//     itself.
+//     itself. Needs Delete on the topic.
 //   - A topic of a mirror that is not stopped is refused with 145 (spec 10.5,
 //     MIR-257), an internal topic as Kafka does, one that is only compacted with
 //     POLICY_VIOLATION.
@@ -36,10 +37,14 @@ func (s *Server) deleteRecords(r *request, body kmsg.Request) (kmsg.Response, er
 		rt := kmsg.NewDeleteRecordsResponseTopic()
 		rt.Topic = req.Topics[i].Topic
 		topic := img.Topic(rt.Topic)
+		allowed := s.allowedTopic(r, authz.Delete, rt.Topic)
 		for _, in := range req.Topics[i].Partitions {
 			out := kmsg.NewDeleteRecordsResponseTopicPartition()
 			out.Partition = in.Partition
-			low, err := s.deleteBelow(topic, in.Partition, in.Offset)
+			low, err := int64(-1), errTopicDenied
+			if allowed {
+				low, err = s.deleteBelow(topic, in.Partition, in.Offset)
+			}
 			if err != nil {
 				low = -1
 				s.o.Logger.Debug("records not deleted", "topic", rt.Topic, "partition", in.Partition, "offset", in.Offset, "err", err)

@@ -34,6 +34,10 @@ func (s *Server) registerInitProducerID() {
 			resp.ErrorCode, _ = errorCode(errTransactions)
 			return resp, nil
 		}
+		if !s.allowedIdempotent(r) {
+			resp.ErrorCode, _ = errorCode(errClusterDenied)
+			return resp, nil
+		}
 		id, err := ids.next(r.ctx)
 		if err != nil {
 			s.o.Logger.Warn("no producer id", "client", r.clientID(), "err", err)

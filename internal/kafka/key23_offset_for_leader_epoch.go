@@ -3,6 +3,7 @@ package kafka
 import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
 	"github.com/lockstep-kafka/lockstep/plugins/sdk"
 )
@@ -12,7 +13,8 @@ import (
 // Behavior:
 //   - Answers the largest epoch in the log that is not above the asked one, and
 //     where it ends; (-1, -1) when the log has none (spec L3). Consumers find
-//     truncation with it, mirrors where histories part.
+//     truncation with it, mirrors where histories part. Each topic needs
+//     Describe.
 //
 // Version notes:
 //   - v2: current leader epoch
@@ -30,16 +32,19 @@ func (s *Server) offsetForLeaderEpoch(r *request, body kmsg.Request) (kmsg.Respo
 		rt := kmsg.NewOffsetForLeaderEpochResponseTopic()
 		rt.Topic = req.Topics[i].Topic
 		topic := img.Topic(rt.Topic)
+		allowed := s.allowedTopic(r, authz.Describe, rt.Topic)
 		for _, in := range req.Topics[i].Partitions {
 			out := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
 			out.Partition = in.Partition
 			var p *partition.Partition
-			if topic != nil {
+			if topic != nil && allowed {
 				p = s.o.Partitions.ByID(topic.ID, in.Partition)
 			}
 			end := sdk.EpochEnd{Epoch: -1, End: -1}
 			var err error
-			if p == nil {
+			if !allowed {
+				err = errTopicDenied
+			} else if p == nil {
 				err = missing(topic, in.Partition, false)
 			} else {
 				end, err = p.EpochEnd(in.CurrentLeaderEpoch, in.LeaderEpoch)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
@@ -18,6 +19,8 @@ import (
 // Behavior:
 //   - Topics (2), brokers (4; this one or the empty name for all) and mirrors
 //     (64). The internal mirror.name of a topic is not shown (spec M4).
+//   - Needs DescribeConfigs on the topic, the mirror (spec 5.6), or for brokers
+//     the cluster.
 //   - Secrets have no value and the sensitive flag (C6).
 //   - Where a value came from is its source; where it could have come from are
 //     its synonyms, the one in force first: a topic's own, then those of the
@@ -42,7 +45,12 @@ func (s *Server) describeConfigs(r *request, body kmsg.Request) (kmsg.Response, 
 		in := &req.Resources[i]
 		out := kmsg.NewDescribeConfigsResponseResource()
 		out.ResourceType, out.ResourceName = in.ResourceType, in.ResourceName
-		entries, err := s.configsOf(controller.ConfigResource(in.ResourceType), in.ResourceName)
+		kind := controller.ConfigResource(in.ResourceType)
+		var entries []configEntry
+		err := s.mayConfigure(r, authz.DescribeConfigs, kind, in.ResourceName)
+		if err == nil {
+			entries, err = s.configsOf(kind, in.ResourceName)
+		}
 		out.ErrorCode, out.ErrorMessage = errorCode(err)
 		for _, e := range entries {
 			if in.ConfigNames == nil || slices.Contains(in.ConfigNames, e.name) {
@@ -52,6 +60,26 @@ func (s *Server) describeConfigs(r *request, body kmsg.Request) (kmsg.Response, 
 		resp.Resources = append(resp.Resources, out)
 	}
 	return resp, nil
+}
+
+// mayConfigure checks a right on a resource's configs: brokers are of the
+// cluster. A type that is not served needs none.
+func (s *Server) mayConfigure(r *request, op authz.Operation, kind controller.ConfigResource, name string) error {
+	switch kind {
+	case controller.ResourceTopic:
+		if !s.allowedTopic(r, op, name) {
+			return errTopicDenied
+		}
+	case controller.ResourceMirror:
+		if !s.allowed(r, op, authz.ClusterMirror, name) {
+			return errMirrorDenied
+		}
+	case controller.ResourceBroker:
+		if !s.allowedCluster(r, op) {
+			return errClusterDenied
+		}
+	}
+	return nil
 }
 
 // configsOf is every config of a resource, by name.

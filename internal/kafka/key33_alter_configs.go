@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
@@ -19,6 +20,7 @@ import (
 //     default. Clients older than 2.3 know nothing else; newer ones use
 //     IncrementalAlterConfigs (44), which does not lose what a second
 //     administrator sets at the same time.
+//   - Needs AlterConfigs on the topic.
 //   - Mirrors are refused: the replacement would take away their address.
 //
 // Version notes:
@@ -41,7 +43,11 @@ func (s *Server) alterConfigs(r *request, body kmsg.Request) (kmsg.Response, err
 		in := &req.Resources[i]
 		out := kmsg.NewAlterConfigsResponseResource()
 		out.ResourceType, out.ResourceName = in.ResourceType, in.ResourceName
-		a, err := replaceConfigs(img, in)
+		var a controller.AlterConfigs
+		err := s.mayConfigure(r, authz.AlterConfigs, controller.ConfigResource(in.ResourceType), in.ResourceName)
+		if err == nil {
+			a, err = replaceConfigs(img, in)
+		}
 		if err == nil {
 			err = s.checkAlter(&a, named)
 		}

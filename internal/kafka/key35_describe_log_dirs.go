@@ -3,6 +3,7 @@ package kafka
 import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
 )
 
@@ -10,11 +11,11 @@ import (
 //
 // Behavior:
 //   - All log directories, those that are offline with KAFKA_STORAGE_ERROR, each
-//     with the logs in it that were asked for.
+//     with the logs in it that were asked for. Needs Describe on the cluster.
 //
 // Version notes:
 //   - v2: flexible
-//   - v3: an error for the whole answer; there is none
+//   - v3: an error for the whole answer, which is empty before
 //   - v4: size of the file system and what of it is usable (KIP-827)
 //
 // Not done: v5, cordoned directories. Nor AlterReplicaLogDirs (34): logs are
@@ -26,6 +27,10 @@ func (s *Server) registerDescribeLogDirs() {
 func (s *Server) describeLogDirs(r *request, body kmsg.Request) (kmsg.Response, error) {
 	req := body.(*kmsg.DescribeLogDirsRequest)
 	resp := req.ResponseKind().(*kmsg.DescribeLogDirsResponse)
+	if !s.allowedCluster(r, authz.Describe) {
+		resp.ErrorCode, _ = errorCode(errClusterDenied)
+		return resp, nil
+	}
 	type wanted struct {
 		topic string
 		index int32

@@ -5,13 +5,14 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 )
 
 // CreatePartitions (v0-v3)
 //
 // Behavior:
-//   - Each topic succeeds or fails by itself. A topic of a mirror that is not
+//   - Each topic succeeds or fails by itself, and needs Alter. A topic of a mirror that is not
 //     stopped is refused with 145 (spec 10.5): its growth follows the source.
 //
 // Version notes:
@@ -36,6 +37,8 @@ func (s *Server) createPartitions(r *request, body kmsg.Request) (kmsg.Response,
 		out.Topic = in.Topic
 		if seen[in.Topic] > 1 {
 			out.ErrorCode, out.ErrorMessage = errorCode(fmt.Errorf("%w: topic %q is named more than once", controller.ErrInvalidRequest, in.Topic))
+		} else if !s.allowedTopic(r, authz.Alter, in.Topic) {
+			out.ErrorCode, out.ErrorMessage = errorCode(errTopicDenied)
 		} else {
 			g := controller.CreatePartitions{Topic: in.Topic, Total: in.Count}
 			for _, a := range in.Assignment {

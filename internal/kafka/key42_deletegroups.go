@@ -1,9 +1,13 @@
 package kafka
 
-import "github.com/twmb/franz-go/pkg/kmsg"
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/lockstep-kafka/lockstep/internal/authz"
+)
 
 // DeleteGroups, versions 0 to 2: removes groups without members, with their
-// offsets. Answered when the tombstones are stored. v2 flexible.
+// offsets. Each needs Delete. Answered when the tombstones are stored. v2 flexible.
 func (s *Server) registerDeleteGroups() {
 	s.register(42, 0, 2, s.deleteGroups)
 }
@@ -12,6 +16,10 @@ func (s *Server) deleteGroups(r *request, body kmsg.Request) (kmsg.Response, err
 	req := body.(*kmsg.DeleteGroupsRequest)
 	var resp kmsg.DeleteGroupsResponse
 	for _, id := range req.Groups {
+		if !s.allowed(r, authz.Delete, authz.Group, id) {
+			resp.Groups = append(resp.Groups, kmsg.DeleteGroupsResponseGroup{Group: id, ErrorCode: groupCode(errGroupDenied)})
+			continue
+		}
 		err := s.o.Groups.Delete(r.ctx, id)
 		if gaveUp(r, err) {
 			return nil, err

@@ -3,6 +3,7 @@ package kafka
 import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 )
 
@@ -13,6 +14,7 @@ import (
 //     changes of one resource or none. Names and values are checked by the
 //     controller (C4): INVALID_CONFIG names what it refuses. A config of the
 //     broker that needs a restart is refused with INVALID_REQUEST, as in Kafka.
+//   - Needs AlterConfigs on the topic, the mirror, or for brokers the cluster.
 //   - Allowed on mirrored topics, except for mirror.name (spec 10.5).
 //
 // Version notes:
@@ -37,7 +39,10 @@ func (s *Server) incrementalAlterConfigs(r *request, body kmsg.Request) (kmsg.Re
 			c := &in.Configs[j]
 			a.Ops = append(a.Ops, controller.ConfigOp{Name: c.Name, Value: c.Value, Op: controller.ConfigOpType(c.Op)})
 		}
-		err := s.checkAlter(&a, named)
+		err := s.mayConfigure(r, authz.AlterConfigs, a.Type, a.Name)
+		if err == nil {
+			err = s.checkAlter(&a, named)
+		}
 		if err == nil {
 			alter, at = append(alter, a), append(at, i)
 		}

@@ -10,8 +10,9 @@ import (
 // DescribeCluster (v0-v2)
 //
 // Behavior:
-//   - Names the brokers by the listener that the request came in on. There are
-//     no ACLs, so authorized operations stay unset.
+//   - Names the brokers by the listener that the request came in on. Everybody
+//     may ask; authorized operations are none without Describe on the cluster
+//     (KIP-430).
 //
 // Version notes:
 //   - v1: endpoint type (KIP-919); only brokers (1) are served, there are no
@@ -32,6 +33,9 @@ func (s *Server) describeCluster(r *request, body kmsg.Request) (kmsg.Response, 
 		text := "this listener serves brokers; controllers have none of their own"
 		resp.ErrorMessage = &text
 		return resp, nil
+	}
+	if req.IncludeClusterAuthorizedOperations {
+		resp.ClusterAuthorizedOperations = s.clusterOperations(r)
 	}
 	img := s.o.Controller.Image()
 	resp.ClusterID, resp.ControllerID = img.ClusterID, s.o.NodeID

@@ -5,6 +5,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/wire"
 )
@@ -16,6 +17,7 @@ import (
 //     cluster id, all before anything is stored: 135, 136, 40, 42, or 7 when the
 //     source does not answer within request.timeout.ms. The message is one line
 //     that names the peer, the side and the cause.
+//   - Needs Create on the mirror: 144.
 //   - A setting without a value counts as not given.
 //   - No topic is touched; a topics.include in the settings is acted on by
 //     discovery.
@@ -27,6 +29,10 @@ func (s *Server) registerCreateClusterMirror() { s.register(94, 0, 0, s.createCl
 func (s *Server) createClusterMirror(r *request, body kmsg.Request) (kmsg.Response, error) {
 	req := body.(*wire.CreateClusterMirrorRequest)
 	resp := new(wire.CreateClusterMirrorResponse)
+	if !s.allowed(r, authz.Create, authz.ClusterMirror, req.MirrorName) {
+		setMirrorStatus(resp, errMirrorDenied)
+		return resp, nil
+	}
 	configs := make(map[string]string, len(req.Config))
 	for _, c := range req.Config {
 		if _, twice := configs[c.Name]; twice {

@@ -3,6 +3,7 @@ package kafka
 import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/mirror"
 	"github.com/lockstep-kafka/lockstep/internal/wire"
 )
@@ -15,6 +16,8 @@ import (
 //     validation offset, is not looked at: only brokers know them.
 //   - A named topic must not match an exclude list (42). The patterns are kept
 //     in the mirror for discovery, so no match is success.
+//   - Needs Alter on the mirror (144), and AlterConfigs on each topic that is
+//     named or matched (29 for the whole).
 //   - Outcomes are per topic; the head carries only what concerns the request.
 //
 // Version notes:
@@ -28,7 +31,11 @@ func (s *Server) startMirrorTopics(r *request, body kmsg.Request) (kmsg.Response
 		names[i] = t.TopicName
 	}
 	resp := new(wire.StartMirrorTopicsResponse)
-	outcomes, err := s.o.Mirrors.Start(r.ctx, mirror.StartRequest{
+	if !s.allowed(r, authz.Alter, authz.ClusterMirror, req.MirrorName) {
+		setMirrorStatus(resp, errMirrorDenied)
+		return resp, nil
+	}
+	outcomes, err := s.mirrorsFor(r).Start(r.ctx, mirror.StartRequest{
 		Mirror: req.MirrorName, Topics: names, Include: req.IncludePatterns, Exclude: req.ExcludePatterns,
 	})
 	s.settle(r.ctx) // W60: who reads "started" must not get a write in any more

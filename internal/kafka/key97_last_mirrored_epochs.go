@@ -17,15 +17,22 @@ import (
 //     for a partition that does not exist here.
 //   - With the requester's cluster id the name of the mirror does not matter; a
 //     topic id goes before the topic's name.
+//   - Needs Describe on the mirrors concerned, or the whole is refused with 144:
+//     those whose source the requester is, or if it names no id, or is no source
+//     of ours, the one that it names. Refusing is safe, -1 would cost it its log.
 //
 // Version notes:
 //   - v0: KIP-1279 as of March 2026; the offset, the topic id and the
 //     requester's id are tagged fields of ours
 func (s *Server) registerLastMirroredEpochs() { s.register(97, 0, 0, s.lastMirroredEpochs) }
 
-func (s *Server) lastMirroredEpochs(_ *request, body kmsg.Request) (kmsg.Response, error) {
+func (s *Server) lastMirroredEpochs(r *request, body kmsg.Request) (kmsg.Response, error) {
 	req := body.(*wire.LastMirroredEpochsRequest)
 	resp := new(wire.LastMirroredEpochsResponse)
+	if !s.mayTellEpochs(r, req.RequesterClusterID, req.MirrorName) {
+		setMirrorStatus(resp, errMirrorDenied)
+		return resp, nil
+	}
 	for _, t := range req.Topics {
 		out := wire.LastMirroredEpochsResponseTopic{Name: t.Name}
 		for _, p := range t.Partitions {

@@ -3,6 +3,7 @@ package kafka
 import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/wire"
 )
 
@@ -12,15 +13,19 @@ import (
 //   - Lists all mirrors by name. The count is of topics that are asked to be
 //     mirrored; the names, sent on request, are of those and the paused ones.
 //     A destination reads them to find mirror loops.
+//   - Mirrors without Describe are left out silently (spec 5.3).
 //
 // Version notes:
 //   - v0: KIP-1279
 func (s *Server) registerListClusterMirrors() { s.register(98, 0, 0, s.listClusterMirrors) }
 
-func (s *Server) listClusterMirrors(_ *request, body kmsg.Request) (kmsg.Response, error) {
+func (s *Server) listClusterMirrors(r *request, body kmsg.Request) (kmsg.Response, error) {
 	req := body.(*wire.ListClusterMirrorsRequest)
 	resp := new(wire.ListClusterMirrorsResponse)
 	for _, m := range s.o.Mirrors.List() {
+		if !s.visible(r, authz.Describe, authz.ClusterMirror, m.Name) {
+			continue
+		}
 		out := wire.ListedMirror{
 			MirrorName: m.Name, SourceBootstrap: m.SourceBootstrap, SourceClusterID: m.SourceClusterID, TopicCount: int32(m.TopicCount),
 		}

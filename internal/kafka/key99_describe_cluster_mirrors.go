@@ -3,6 +3,7 @@ package kafka
 import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/mirror"
 	"github.com/lockstep-kafka/lockstep/internal/wire"
 )
@@ -20,17 +21,30 @@ import (
 //   - The lookup of last mirrored epochs by cluster id serves peers that do not
 //     know key 97 (P13). A partition that is not STOPPED is left out of it: an
 //     absent answer is an error to the asker, -1 would cost it its log.
-//   - There are no ACLs, so authorized operations stay unset.
+//   - A named mirror without Describe is an entry with error 144, "all" leaves it
+//     out; a lookup needs it on every mirror of that source (P13), as key 97.
 //
 // Version notes:
 //   - v0: KIP-1279 as of July 2026
 func (s *Server) registerDescribeClusterMirrors() { s.register(99, 0, 0, s.describeClusterMirrors) }
 
-func (s *Server) describeClusterMirrors(_ *request, body kmsg.Request) (kmsg.Response, error) {
+func (s *Server) describeClusterMirrors(r *request, body kmsg.Request) (kmsg.Response, error) {
 	req := body.(*wire.DescribeClusterMirrorsRequest)
 	resp := new(wire.DescribeClusterMirrorsResponse)
 	for _, m := range s.o.Mirrors.Describe(req.MirrorNames) {
 		out := wire.DescribedMirror{MirrorName: m.Name, AuthorizedOperations: wire.UnknownAuthorizedOperations}
+		if len(req.MirrorNames) == 0 {
+			if !s.visible(r, authz.Describe, authz.ClusterMirror, m.Name) {
+				continue
+			}
+		} else if !s.allowed(r, authz.Describe, authz.ClusterMirror, m.Name) {
+			out.ErrorCode = codeMirrorDenied
+			resp.Mirrors = append(resp.Mirrors, out)
+			continue
+		}
+		if req.IncludeAuthorizedOperations && m.Err == nil {
+			out.AuthorizedOperations = s.operations(r, authz.ClusterMirror, m.Name)
+		}
 		out.ErrorCode, _ = mirrorErrorCode(m.Err)
 		for _, t := range m.Topics {
 			topic := wire.DescribedMirrorTopic{TopicName: t.Name, Partitions: make([]wire.DescribedMirrorPartition, len(t.Partitions))}
@@ -47,7 +61,7 @@ func (s *Server) describeClusterMirrors(_ *request, body kmsg.Request) (kmsg.Res
 		}
 		resp.Mirrors = append(resp.Mirrors, out)
 	}
-	if req.ClusterID != nil {
+	if req.ClusterID != nil && s.mayTellEpochs(r, req.ClusterID, "") {
 		resp.LookupResults = s.lookupMirroredEpochs(*req.ClusterID, req.Lookups)
 	}
 	return resp, nil

@@ -2,9 +2,11 @@ package kafka
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/mirror"
 	"github.com/lockstep-kafka/lockstep/internal/wire"
 )
@@ -68,4 +70,33 @@ func setMirrorOutcomes(resp mirrorTopicsResponse, outcomes []mirror.TopicOutcome
 		}
 	}
 	resp.SetResults(results)
+}
+
+// mirrorsFor is the coordinator for commands of r's client, who needs a right on
+// every topic that a command is about, once its patterns are topics (spec 5.6).
+func (s *Server) mirrorsFor(r *request) *mirror.Coordinator {
+	return s.o.Mirrors.For(func(topics []string) error {
+		for _, t := range topics {
+			if !s.allowedTopic(r, authz.AlterConfigs, t) {
+				return fmt.Errorf("%w: %s needs AlterConfigs", errTopicDenied, t)
+			}
+		}
+		return nil
+	})
+}
+
+// mayTellEpochs tells whether a client may learn how far we mirrored a source:
+// it needs Describe on every mirror of that source, or where there is none, on
+// the one it names.
+func (s *Server) mayTellEpochs(r *request, source *string, name string) bool {
+	found := false
+	for _, m := range s.o.Controller.Image().Mirrors() {
+		if source == nil || m.SourceClusterID() != *source {
+			continue
+		}
+		if found = true; !s.allowed(r, authz.Describe, authz.ClusterMirror, m.Name) {
+			return false
+		}
+	}
+	return found || s.allowed(r, authz.Describe, authz.ClusterMirror, name)
 }

@@ -20,10 +20,22 @@ var ErrSourceUnreachable = errors.New("source unreachable")
 // answers questions about mirrors. It looks at the metadata and, for create and
 // start, at the source; the controller decides, and checks again what must hold
 // at the moment of the change.
-type Coordinator struct{ m *Manager }
+type Coordinator struct {
+	m *Manager
+	// may is asked for the topics of a command before anything is done.
+	may func(topics []string) error
+}
 
 // NewCoordinator makes the Coordinator that belongs to m.
-func NewCoordinator(m *Manager) *Coordinator { return &Coordinator{m: m} }
+func NewCoordinator(m *Manager) *Coordinator {
+	return &Coordinator{m: m, may: func([]string) error { return nil }}
+}
+
+// For is the Coordinator for somebody who may not do everything: may is asked for
+// the topics of a command, and its error refuses the command as a whole.
+func (c *Coordinator) For(may func(topics []string) error) *Coordinator {
+	return &Coordinator{m: c.m, may: may}
+}
 
 // TopicOutcome is what became of one topic of a command (P16).
 type TopicOutcome struct {
@@ -178,6 +190,9 @@ func (c *Coordinator) Recover(ctx context.Context, mirror string, topics, patter
 	if err != nil || len(names) == 0 {
 		return nil, err
 	}
+	if err := c.may(names); err != nil {
+		return nil, err
+	}
 	results, err := c.m.o.Controller.RecoverMirrorTopics(ctx, mirror, names)
 	return outcomes(results), err
 }
@@ -192,6 +207,9 @@ func (c *Coordinator) set(ctx context.Context, mirror string, topics, patterns [
 		// that is stopped is not paused or resumed by ".*".
 		return desired == metadata.DesiredStopped || t.Attachment().Desired != metadata.DesiredStopped
 	})
+	if err == nil {
+		err = c.may(names)
+	}
 	if err != nil {
 		return nil, err
 	}

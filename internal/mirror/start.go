@@ -33,6 +33,9 @@ func (c *Coordinator) Start(ctx context.Context, r StartRequest) ([]TopicOutcome
 		return nil, err
 	}
 	include, exclude, err := startFilters(m, r)
+	if err == nil {
+		err = c.may(r.Topics) // before the source is asked about them
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -62,6 +65,13 @@ func (c *Coordinator) Start(ctx context.Context, r StartRequest) ([]TopicOutcome
 				out = append(out, TopicOutcome{name, fmt.Errorf("source topic %s: %w", name, t.Err)})
 				wanted = slices.DeleteFunc(wanted, func(w *source.Topic) bool { return w == t })
 			}
+		}
+		matched := make([]string, len(wanted))
+		for i, t := range wanted {
+			matched[i] = t.Name
+		}
+		if err := c.may(matched); err != nil {
+			return err
 		}
 		var refused []TopicOutcome
 		found, refused, err = sourceTopics(ctx, cluster, m, wanted)
