@@ -306,6 +306,8 @@ func newServer(cfg *config.Config, live *liveConfig, b *broker) (*kafka.Server, 
 		MaxConnections:       live.int("max.connections"),
 		MaxConnectionsPerIP:  live.int("max.connections.per.ip"),
 		IdleTimeout:          cfg.Duration("connections.max.idle.ms"),
+		QuotaSamples:         int(cfg.Int("quota.window.num")),
+		QuotaSampleLength:    time.Duration(cfg.Int("quota.window.size.seconds")) * time.Second,
 		FetchMaxBytes:        int(cfg.Int("fetch.max.bytes")),
 		FetchSessions:        int(cfg.Int("max.incremental.fetch.session.cache.slots")),
 	}

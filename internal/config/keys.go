@@ -70,6 +70,9 @@ var keys = []key{
 	{name: "fetch.max.bytes", kind: bytesize, def: "57671680", min: 1024, max: 1 << 30, doc: "Largest fetch response, whatever the client asks for. A larger first batch is still returned whole."},
 	{name: "max.incremental.fetch.session.cache.slots", kind: integer, def: "1000", max: 1 << 20, doc: "Fetch sessions kept. More save bytes per request with many consumers and cost memory."},
 
+	{name: "quota.window.num", kind: integer, def: "11", min: 1, max: 64, doc: "Samples over which the rates of clients with a quota (kafka-configs --entity-type clients, users, ips) are measured."},
+	{name: "quota.window.size.seconds", kind: integer, def: "1", min: 1, max: 3600, doc: "Length of one such sample. A client may use what a whole window holds at once."},
+
 	{name: "durability", kind: choice, def: "fsync", choices: "fsync|replicated", dynamic: true, doc: "When a write with acks=all is answered: when it is on disk, or when the in-sync replicas have it in memory. The default for topics that do not say."},
 	{name: "message.max.bytes", kind: bytesize, def: "1048588", max: 1<<31 - 1, dynamic: true, doc: "Default of max.message.bytes: largest record batch."},
 	{name: "min.insync.replicas", kind: integer, def: "1", min: 1, max: 1<<31 - 1, dynamic: true, doc: "Default of min.insync.replicas for topics."},

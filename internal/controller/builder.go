@@ -116,6 +116,8 @@ func (b *builder) applyOne(c Change, revision int64) error {
 		b.ed.PutScram(c.Credential)
 	case deleteScram:
 		b.ed.DeleteScram(c.User, c.Mechanism)
+	case setQuotas:
+		b.ed.SetQuota(c.Entity, c.Quotas)
 	case putACL:
 		b.ed.PutACL(c.ACL)
 	case deleteACL:

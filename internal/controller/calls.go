@@ -69,6 +69,15 @@ func (c *Controller) AlterConfigs(ctx context.Context, resources []AlterConfigs,
 	return itemErrors(c.do(ctx, validateOnly, false, cmds), len(cmds))
 }
 
+// AlterQuotas changes client quotas, each entity for itself.
+func (c *Controller) AlterQuotas(ctx context.Context, entities []AlterQuotas, validateOnly bool) []error {
+	cmds := make([]Command, len(entities))
+	for i, e := range entities {
+		cmds[i] = alterQuotas{e}
+	}
+	return itemErrors(c.do(ctx, validateOnly, false, cmds), len(cmds))
+}
+
 // AllocateProducerIDs hands out n producer ids that nobody else gets.
 func (c *Controller) AllocateProducerIDs(ctx context.Context, n int32) (first int64, err error) {
 	rep := c.submit(ctx, true, allocateProducerIDs{n})

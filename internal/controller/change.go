@@ -68,6 +68,11 @@ type (
 		User      string
 		Mechanism metadata.ScramMechanism
 	}
+	// setQuotas are all the quotas of an entity; none removes it.
+	setQuotas struct {
+		Entity metadata.QuotaEntity
+		Quotas map[string]float64
+	}
 	putACL    struct{ ACL metadata.ACL }
 	deleteACL struct{ ACL metadata.ACL }
 
@@ -89,6 +94,7 @@ func (putBroker) topic() metadata.TopicID          { return metadata.TopicID{} }
 func (setBrokerConfigs) topic() metadata.TopicID   { return metadata.TopicID{} }
 func (putScram) topic() metadata.TopicID           { return metadata.TopicID{} }
 func (deleteScram) topic() metadata.TopicID        { return metadata.TopicID{} }
+func (setQuotas) topic() metadata.TopicID          { return metadata.TopicID{} }
 func (putACL) topic() metadata.TopicID             { return metadata.TopicID{} }
 func (deleteACL) topic() metadata.TopicID          { return metadata.TopicID{} }
 func (setProducerIDs) topic() metadata.TopicID     { return metadata.TopicID{} }

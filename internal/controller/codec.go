@@ -27,6 +27,7 @@ import (
 //	lockstep/mirror/<name>                JSON, secrets sealed
 //	lockstep/scram/<mechanism>/<user>     JSON, the user escaped, the keys sealed
 //	lockstep/acl/<content>                see codec_acl.go
+//	lockstep/quota/<entity>               JSON, see codec_quota.go
 //	lockstep/topic/<topic id>             JSON
 //	lockstep/attach/<topic id>            raw mirror.name; its revision is MirrorRevision
 //	lockstep/part/<topic id>/<index>      compact
@@ -42,6 +43,7 @@ const (
 	dirBrokerConfigs = keyRoot + "brokerconfig/"
 	dirMirror        = keyRoot + "mirror/"
 	dirScram         = keyRoot + "scram/"
+	dirQuota         = keyRoot + "quota/"
 	dirTopic         = keyRoot + "topic/"
 	dirAttach        = keyRoot + "attach/"
 	dirPartition     = keyRoot + "part/"
@@ -131,6 +133,8 @@ func (c codec) encode(change Change) (write, error) {
 		return c.encodeScram(ch.Credential)
 	case deleteScram:
 		return write{key: scramKey(ch.User, ch.Mechanism)}, nil
+	case setQuotas:
+		return encodeQuotas(ch)
 	case putACL:
 		return write{aclKey(ch.ACL), []byte{recordVersion}}, nil
 	case deleteACL:
@@ -236,6 +240,8 @@ func (c codec) decodeKey(key string, value []byte, revision int64) (Change, erro
 		return putMirror{c.seal.openMirror(name, r.Configs)}, nil
 	case dirScram:
 		return c.decodeScram(name, value)
+	case dirQuota:
+		return decodeQuotas(name, value)
 	case dirACL:
 		return decodeACL(name, value)
 	case dirBroker, dirBrokerConfigs:

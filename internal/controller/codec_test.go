@@ -40,7 +40,7 @@ func genChange() *rapid.Generator[Change] {
 		text := rapid.StringMatching(`[a-zA-Z0-9._ -]{0,40}`)
 		configs := rapid.MapOfN(text, text, 1, 3)
 		state := rapid.SampledFrom(metadata.MirrorStates())
-		switch rapid.IntRange(0, 16).Draw(t, "kind") {
+		switch rapid.IntRange(0, 18).Draw(t, "kind") {
 		case 0:
 			return putTopic{id, "t" + text.Draw(t, "name"), rapid.Bool().Draw(t, "internal"), rapid.Int32Min(1).Draw(t, "n"), configs.Draw(t, "configs")}
 		case 1:
@@ -79,6 +79,22 @@ func genChange() *rapid.Generator[Change] {
 				Salt: rapid.SliceOfN(rapid.Byte(), 1, 40).Draw(t, "salt"), StoredKey: key("stored"), ServerKey: key("server")}}
 		case 13:
 			return deleteScram{"u" + rapid.String().Draw(t, "user"), rapid.SampledFrom(metadata.ScramMechanisms()).Draw(t, "mechanism")}
+		case 16, 17:
+			name := func(label string) metadata.QuotaName {
+				switch rapid.IntRange(0, 2).Draw(t, label) {
+				case 0:
+					return metadata.QuotaName{Set: true, Default: true}
+				}
+				return metadata.QuotaName{Set: true, Name: rapid.StringN(0, 40, 200).Draw(t, label+" name")}
+			}
+			c := setQuotas{Entity: metadata.QuotaEntity{User: name("user"), ClientID: name("client")}}
+			if rapid.Bool().Draw(t, "ip") {
+				c.Entity = metadata.QuotaEntity{IP: name("ip")}
+			}
+			if rapid.Bool().Draw(t, "some") {
+				c.Quotas = map[string]float64{metadata.QuotaFetch: rapid.Float64Range(1e-3, 1e18).Draw(t, "rate")}
+			}
+			return c
 		case 14, 15:
 			a := metadata.ACL{
 				ResourceType: metadata.ACLResourceType(rapid.SampledFrom([]int8{2, 3, 5, 6, 7, 8}).Draw(t, "type")),

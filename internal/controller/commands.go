@@ -88,6 +88,19 @@ type AlterConfigs struct {
 	Static map[string]string
 }
 
+// QuotaOp changes one quota.
+type QuotaOp struct {
+	Key    string
+	Value  float64
+	Remove bool
+}
+
+// AlterQuotas changes the quotas of one entity, all operations or none.
+type AlterQuotas struct {
+	Entity metadata.QuotaEntity
+	Ops    []QuotaOp
+}
+
 // MirrorTopic is a source topic to mirror, as the source describes it.
 type MirrorTopic struct {
 	Name       string

@@ -64,10 +64,11 @@ type (
 		mirror string
 		MirrorStateWrite
 	}
-	bumpEpoch  struct{ Bump }
-	alterScram struct{ AlterScram }
-	createACL  struct{ acl metadata.ACL }
-	deleteACLs struct{ filter metadata.ACLFilter }
+	bumpEpoch   struct{ Bump }
+	alterScram  struct{ AlterScram }
+	alterQuotas struct{ AlterQuotas }
+	createACL   struct{ acl metadata.ACL }
+	deleteACLs  struct{ filter metadata.ACLFilter }
 )
 
 func (registerBroker) command()      {}
@@ -87,6 +88,7 @@ func (recoverTopic) command()        {}
 func (writeState) command()          {}
 func (bumpEpoch) command()           {}
 func (alterScram) command()          {}
+func (alterQuotas) command()         {}
 func (createACL) command()           {}
 func (deleteACLs) command()          {}
 
@@ -129,6 +131,8 @@ func Decide(img *metadata.Image, cmd Command) ([]Change, error) {
 		return decideBumpEpoch(img, c)
 	case alterScram:
 		return decideAlterScram(img, c)
+	case alterQuotas:
+		return decideAlterQuotas(img, c)
 	case createACL:
 		return decideCreateACL(img, c)
 	case deleteACLs:

@@ -51,8 +51,9 @@ type conn struct {
 	out   []byte // answers that wait for the next flush; only complete frames
 	box   outbox
 
-	sessions []int32     // fetch sessions to drop at the end
-	aborted  atomic.Bool // closed by us, so its read error is no news
+	muted    time.Duration // nothing is read for so long; see quotas.go
+	sessions []int32       // fetch sessions to drop at the end
+	aborted  atomic.Bool   // closed by us, so its read error is no news
 }
 
 func newConn(s *Server, l *listener, nc net.Conn, ip string) *conn {
@@ -97,6 +98,9 @@ func (c *conn) loop() error {
 		return err
 	}
 	for {
+		if err := c.rest(); err != nil {
+			return err
+		}
 		if c.r.Buffered() == 0 {
 			if err := c.idle(); err != nil {
 				return err

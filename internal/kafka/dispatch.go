@@ -23,8 +23,9 @@ type request struct {
 	header   wire.RequestHeader
 	flexible bool
 	conn     *conn
-	received time.Time // from the server's clock, when the frame was complete
-	denied   bool      // something that it asks for was refused; see allowed
+	received time.Time     // from the server's clock, when the frame was complete
+	wait     time.Duration // for so long the client has to be quiet; see quotas.go
+	denied   bool          // something that it asks for was refused; see allowed
 }
 
 // clientID is the name the client gave itself, or "".
@@ -115,6 +116,8 @@ func (s *Server) registerAll() {
 	s.registerDescribeLogDirs()
 	s.registerCreatePartitions()
 	s.registerIncrementalAlterConfigs()
+	s.registerDescribeClientQuotas()
+	s.registerAlterClientQuotas()
 	s.registerDescribeUserScramCredentials()
 	s.registerAlterUserScramCredentials()
 	s.registerDescribeCluster()
@@ -192,6 +195,10 @@ func (c *conn) handleDecoded(r *request, a *api, body []byte) error {
 		return err
 	}
 	release() // a peer that does not read its answer must not keep it
+	if !exempt(a.key) {
+		c.server.recordTime(r, 0)
+	}
+	c.mute(r, resp)
 	err = c.answer(r, resp)
 	c.server.metrics.observe(a.key, r.received)
 	return err

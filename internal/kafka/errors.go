@@ -11,6 +11,7 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
 	"github.com/lockstep-kafka/lockstep/internal/producer"
+	"github.com/lockstep-kafka/lockstep/internal/quota"
 	"github.com/lockstep-kafka/lockstep/internal/record"
 	"github.com/lockstep-kafka/lockstep/internal/txn"
 	"github.com/lockstep-kafka/lockstep/pipeline"
@@ -117,7 +118,10 @@ var errorTable = []struct {
 	{controller.ErrInvalidPartitions, kerr.InvalidPartitions.Code},
 	{controller.ErrInvalidReplicationFactor, kerr.InvalidReplicationFactor.Code},
 	{controller.ErrInvalidReplicaAssignment, kerr.InvalidReplicaAssignment.Code},
-	{metadata.ErrInvalidConfig, kerr.InvalidConfig.Code},   // the controller's too
+	{metadata.ErrInvalidConfig, kerr.InvalidConfig.Code}, // the controller's too
+	{metadata.ErrInvalidQuota, kerr.InvalidRequest.Code},
+	{controller.ErrTooManyQuotas, kerr.PolicyViolation.Code},
+	{quota.ErrExceeded, kerr.ThrottlingQuotaExceeded.Code},
 	{metadata.ErrReadOnlyConfig, kerr.InvalidRequest.Code}, // as Kafka
 	{controller.ErrNotController, kerr.NotController.Code},
 	{controller.ErrClosed, kerr.NotController.Code},

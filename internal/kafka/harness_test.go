@@ -217,7 +217,8 @@ func ask[R kmsg.Response](t testing.TB, c *wire.Client, req kmsg.Request) R {
 // rawConn is a connection on which a test writes what it likes.
 type rawConn struct {
 	net.Conn
-	t testing.TB
+	t        testing.TB
+	clientID string
 }
 
 func dialRaw(t testing.TB, addr string) *rawConn {
@@ -229,14 +230,19 @@ func dialRaw(t testing.TB, addr string) *rawConn {
 	t.Cleanup(func() { nc.Close() })
 	// Not a measurement: a broken server must fail the test, not hang it.
 	nc.SetDeadline(time.Now().Add(20 * time.Second))
-	return &rawConn{nc, t}
+	return &rawConn{nc, t, "raw"}
 }
 
 func (c *rawConn) send(corr int32, req kmsg.Request) {
 	c.t.Helper()
-	if _, err := c.Write(wire.AppendRequest(nil, corr, "raw", req)); err != nil {
+	if err := c.trySend(corr, req); err != nil {
 		c.t.Fatal(err)
 	}
+}
+
+func (c *rawConn) trySend(corr int32, req kmsg.Request) error {
+	_, err := c.Write(wire.AppendRequest(nil, corr, c.clientID, req))
+	return err
 }
 
 func (c *rawConn) receive(req kmsg.Request) (corr int32, resp kmsg.Response) {

@@ -14,6 +14,7 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
+	"github.com/lockstep-kafka/lockstep/internal/quota"
 	"github.com/lockstep-kafka/lockstep/internal/wire"
 )
 
@@ -74,6 +75,7 @@ type produceCall struct {
 	acks     int16
 	received time.Time
 	parts    []producePart
+	throttle int32 // milliseconds
 
 	// open counts the partitions that have not answered, and one for the
 	// handler itself until it has put the call into the outbox. Whoever takes
@@ -97,7 +99,16 @@ func (s *Server) produce(r *request, body []byte) error {
 	}
 	p.resolve(s, r)
 	p.append(s, transactional)
+	s.throttleProduce(r, len(body))
+	p.throttle = millis(r.wait)
+	r.conn.mute(r, nil)
 	return p.hand()
+}
+
+// throttleProduce counts a produce request against its client's quotas.
+func (s *Server) throttleProduce(r *request, size int) {
+	r.throttle(s.record(r, quota.Produce, float64(size)))
+	s.recordTime(r, 0)
 }
 
 // parse reads the request without the message codec: it is the hottest one,
@@ -316,7 +327,7 @@ func (p *produceCall) appendFrame(dst []byte) []byte {
 		w.tags()
 	}
 	if p.version >= 1 {
-		w.int32(0) // throttle
+		w.int32(p.throttle)
 	}
 	p.appendEndpoints(&w, movedTo)
 	binary.BigEndian.PutUint32(w.b[start:], uint32(len(w.b)-start-4))

@@ -12,6 +12,7 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
+	"github.com/lockstep-kafka/lockstep/internal/quota"
 	"github.com/lockstep-kafka/lockstep/internal/wire"
 )
 
@@ -85,15 +86,34 @@ func (s *Server) fetch(r *request, body []byte) error {
 	}
 	release() // nothing of the request is needed beyond its few numbers
 
-	f := fetcher{server: s, req: req, results: make([]fetchResult, len(scope.parts))}
+	f := fetcher{server: s, req: req, results: make([]fetchResult, len(scope.parts)), budget: min(int(req.MaxBytes), s.o.FetchMaxBytes)}
+	if s.quotas.Limits(quota.Fetch) {
+		user, client := r.who()
+		f.budget = s.quotas.MaxAnswer(quota.Fetch, user, client, f.budget)
+	}
 	f.resolve(r, scope.parts)
 	defer f.releaseViews()
 	f.readUntilEnough(r)
-	if err := c.sendFetch(r, &scope, f.results); err != nil {
+	results := f.results
+	if s.throttleFetch(r, f.bytes, f.waited); r.wait > 0 {
+		results = nil
+		c.mute(r, nil)
+	}
+	if err := c.sendFetch(r, &scope, results); err != nil {
 		return err
 	}
 	s.metrics.observe(keyFetch, r.received)
 	return nil
+}
+
+// throttleFetch counts an answer against its client's quotas. One that is held back
+// does not count.
+func (s *Server) throttleFetch(r *request, bytes int, waited time.Duration) {
+	wait := s.record(r, quota.Fetch, float64(bytes))
+	s.recordTime(r, waited)
+	if r.throttle(wait); r.wait > 0 {
+		s.record(r, quota.Fetch, -float64(bytes))
+	}
 }
 
 // ownSession remembers a session to drop with the connection.
@@ -115,6 +135,8 @@ type fetcher struct {
 	req     *kmsg.FetchRequest
 	results []fetchResult
 	bytes   int
+	budget  int // the most that the answer may have
+	waited  time.Duration
 	urgent  bool // an error or a diverging epoch: answer at once
 }
 
@@ -147,6 +169,8 @@ func (f *fetcher) readUntilEnough(r *request) {
 	}
 	timer := f.server.o.Clock.NewTimer(wait)
 	defer timer.Stop()
+	begun := f.server.o.Clock.Now()
+	defer func() { f.waited = f.server.o.Clock.Now().Sub(begun) }()
 	w := partition.NewWaiter()
 	for i := range f.results {
 		f.results[i].partition.AddWaiter(w)
@@ -182,7 +206,6 @@ func (f *fetcher) enough() bool {
 func (f *fetcher) readAll() {
 	f.releaseViews()
 	f.bytes, f.urgent = 0, false
-	budget := min(int(f.req.MaxBytes), f.server.o.FetchMaxBytes)
 	for i := range f.results {
 		r := &f.results[i]
 		r.read, r.err = partition.ReadResult{HighWatermark: -1, LastStable: -1, LogStart: -1, LeaderID: -1, LeaderEpoch: -1}, nil
@@ -197,7 +220,7 @@ func (f *fetcher) readAll() {
 		}
 		r.read, r.err = r.partition.Read(partition.ReadRequest{
 			Offset:             r.part.offset,
-			MaxBytes:           max(0, min(int(r.part.maxBytes), budget-f.bytes)),
+			MaxBytes:           max(0, min(int(r.part.maxBytes), f.budget-f.bytes)),
 			AtLeastOne:         f.bytes == 0,
 			Isolation:          f.req.IsolationLevel,
 			CurrentLeaderEpoch: r.part.currentEpoch,
@@ -265,7 +288,7 @@ func (c *conn) sendFetch(r *request, scope *fetchScope, results []fetchResult) e
 	w := fetchWriter{bodyWriter: bodyWriter{flexible: r.flexible}, version: r.header.Version}
 	w.b = append(c.out[:0], 0, 0, 0, 0)
 	w.b = wire.AppendResponseHeader(w.b, r.header.CorrelationID, keyFetch, r.flexible)
-	w.int32(0) // throttle
+	w.int32(millis(r.wait))
 	if w.version >= 7 {
 		w.int16(0)
 		w.int32(scope.id)

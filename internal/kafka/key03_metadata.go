@@ -154,6 +154,9 @@ func (s *Server) autoCreate(r *request, req *kmsg.MetadataRequest) (unmade map[s
 	if len(create) == 0 {
 		return unmade
 	}
+	for i := range create {
+		_ = s.mutate(r, s.partitionsOf(&create[i]), false) // only throttled: there is no error for it
+	}
 	for _, res := range s.o.Controller.CreateTopics(r.ctx, create, false) {
 		if res.Err != nil {
 			s.o.Logger.Warn("cannot create topic on first use", "topic", res.Name, "client", r.clientID(), "err", res.Err)

@@ -22,6 +22,8 @@ import (
 // Version notes:
 //   - v4: partitions and replication factor -1 take the defaults (KIP-464)
 //   - v5: flexible; the answer has partitions, replication and configs (KIP-525)
+//   - v6: beyond controller_mutation_rate a topic is refused with
+//     THROTTLING_QUOTA_EXCEEDED; before, the client is only throttled (KIP-599)
 //   - v7: topic id in the answer (KIP-516)
 //
 // Not done: v8 with a mirror's topic id is for brokers of one cluster (P17);
@@ -49,6 +51,9 @@ func (s *Server) createTopics(r *request, body kmsg.Request) (kmsg.Response, err
 		}
 		if seen[in.Topic] > 1 {
 			err = fmt.Errorf("%w: topic %q is named more than once", controller.ErrInvalidRequest, in.Topic)
+		}
+		if err == nil && !req.ValidateOnly {
+			err = s.mutate(r, s.partitionsOf(&ct), req.Version >= 6)
 		}
 		if results[i] = (controller.TopicResult{Name: in.Topic, Err: err}); err == nil {
 			create, at = append(create, ct), append(at, i)

@@ -20,7 +20,7 @@ import (
 //
 // Version notes:
 //   - v4: flexible
-//   - v5: error message
+//   - v5: error message; THROTTLING_QUOTA_EXCEEDED as in CreateTopics v6 (KIP-599)
 //   - v6: by name or by id (KIP-516)
 func (s *Server) registerDeleteTopics() {
 	s.register(20, 1, 6, s.deleteTopics)
@@ -59,6 +59,9 @@ func (s *Server) deleteTopics(r *request, body kmsg.Request) (kmsg.Response, err
 		}
 		if err == nil && seen[t.ID] {
 			err = fmt.Errorf("%w: topic %q is named more than once", controller.ErrInvalidRequest, t.Name)
+		}
+		if err == nil {
+			err = s.mutate(r, len(t.Partitions), req.Version >= 5)
 		}
 		if err == nil {
 			name := t.Name

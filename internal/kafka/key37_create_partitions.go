@@ -17,7 +17,7 @@ import (
 //
 // Version notes:
 //   - v2: flexible
-//   - v3: may be throttled; it is not
+//   - v3: THROTTLING_QUOTA_EXCEEDED as in CreateTopics v6 (KIP-599)
 func (s *Server) registerCreatePartitions() {
 	s.register(37, 0, 3, s.createPartitions)
 }
@@ -29,17 +29,22 @@ func (s *Server) createPartitions(r *request, body kmsg.Request) (kmsg.Response,
 	for i := range req.Topics {
 		seen[req.Topics[i].Topic]++
 	}
+	img := s.o.Controller.Image()
 	var grow []controller.CreatePartitions
 	var at []int
 	for i := range req.Topics {
 		in := &req.Topics[i]
 		out := kmsg.NewCreatePartitionsResponseTopic()
 		out.Topic = in.Topic
+		var err error
 		if seen[in.Topic] > 1 {
-			out.ErrorCode, out.ErrorMessage = errorCode(fmt.Errorf("%w: topic %q is named more than once", controller.ErrInvalidRequest, in.Topic))
+			err = fmt.Errorf("%w: topic %q is named more than once", controller.ErrInvalidRequest, in.Topic)
 		} else if !s.allowedTopic(r, authz.Alter, in.Topic) {
-			out.ErrorCode, out.ErrorMessage = errorCode(errTopicDenied)
-		} else {
+			err = errTopicDenied
+		} else if t := img.Topic(in.Topic); t != nil && !req.ValidateOnly && int(in.Count) > len(t.Partitions) {
+			err = s.mutate(r, int(in.Count)-len(t.Partitions), req.Version >= 3)
+		}
+		if out.ErrorCode, out.ErrorMessage = errorCode(err); err == nil {
 			g := controller.CreatePartitions{Topic: in.Topic, Total: in.Count}
 			for _, a := range in.Assignment {
 				g.Assignment = append(g.Assignment, a.Replicas)

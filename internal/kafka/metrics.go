@@ -19,6 +19,7 @@ type serverMetrics struct {
 	refused, acceptErrors, broken, panics, slowReaders *metrics.Counter
 	produced, fetched                                  *metrics.Counter
 	denied                                             *metrics.Counter
+	throttled                                          *metrics.Counter
 }
 
 func newServerMetrics(s *Server) *serverMetrics {
@@ -30,6 +31,7 @@ func newServerMetrics(s *Server) *serverMetrics {
 		broken:       obs.Counter("lockstep_connections_broken_total"),
 		panics:       obs.Counter("lockstep_request_panics_total"),
 		slowReaders:  obs.Counter("lockstep_slow_readers_closed_total"),
+		throttled:    obs.Counter("lockstep_requests_throttled_total"),
 		produced:     obs.Counter("lockstep_produced_bytes_total"),
 		fetched:      obs.Counter("lockstep_fetched_bytes_total"),
 		denied:       obs.Counter("lockstep_requests_denied_total"),

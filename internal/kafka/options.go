@@ -83,6 +83,11 @@ type Options struct {
 	FrameTimeout time.Duration
 	WriteTimeout time.Duration
 
+	// QuotaSamples and QuotaSampleLength are what rates of clients are measured
+	// over (quota.window.num, quota.window.size.seconds; defaults 11 and 1 s).
+	QuotaSamples      int
+	QuotaSampleLength time.Duration
+
 	// FetchMaxBytes bounds one fetch answer whatever the client asks
 	// (fetch.max.bytes, default 55 MiB). FetchSessions bounds the cached fetch
 	// sessions (max.incremental.fetch.session.cache.slots, default 1 000) and
@@ -111,6 +116,8 @@ func (o *Options) EnsureDefaults() {
 	setDefault(&o.IdleTimeout, 10*time.Minute)
 	setDefault(&o.FrameTimeout, 30*time.Second)
 	setDefault(&o.WriteTimeout, 30*time.Second)
+	setDefault(&o.QuotaSamples, 11)
+	setDefault(&o.QuotaSampleLength, time.Second)
 	setDefault(&o.FetchMaxBytes, 55<<20)
 	setDefault(&o.FetchSessions, 1000)
 	setDefault(&o.FetchSessionPartitions, 1_000_000)

@@ -14,7 +14,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/lockstep-kafka/lockstep/internal/clock"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/internal/quota"
 )
 
 // Server is the wire server of one broker.
@@ -26,6 +28,8 @@ type Server struct {
 	answers   *answers
 	sessions  *sessionCache
 	metrics   *serverMetrics
+	quotas    *quota.Limiter
+	unwatch   func()            // ends the watch of the quotas
 	static    map[string]string // the configs that the broker's own file sets
 
 	// How many connections are open at most, in all and from one address. They
@@ -43,7 +47,9 @@ type Server struct {
 	mu struct {
 		sync.Mutex
 		conns map[*conn]struct{}
-		perIP map[string]int
+		// turnedAway are connections that came too fast, until they are closed.
+		turnedAway map[net.Conn]clock.Timer
+		perIP      map[string]int
 	}
 	running sync.WaitGroup // connections
 }
@@ -66,10 +72,12 @@ func NewServer(o Options) (*Server, error) {
 		o: o, memory: newMemory(o.RequestMemory), answers: newAnswers(answerBudget, o.Clock),
 		sessions: newSessionCache(o.FetchSessions, o.FetchSessionPartitions, o.Clock), static: staticConfigs(o.BrokerConfigs),
 	}
+	s.quotas = quota.NewLimiter(quota.Options{Clock: o.Clock, Samples: o.QuotaSamples, SampleLength: o.QuotaSampleLength})
 	s.SetConnectionLimits(o.MaxConnections, o.MaxConnectionsPerIP)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.mu.conns = map[*conn]struct{}{}
 	s.mu.perIP = map[string]int{}
+	s.mu.turnedAway = map[net.Conn]clock.Timer{}
 	s.registerAll()
 	s.metrics = newServerMetrics(s)
 	for _, l := range o.Listeners {
@@ -80,6 +88,7 @@ func NewServer(o Options) (*Server, error) {
 		}
 		s.listeners = append(s.listeners, bound)
 	}
+	s.unwatch = o.Controller.Watch(s.followQuotas)
 	return s, nil
 }
 
@@ -165,6 +174,10 @@ func (s *Server) accept(l *listener) error {
 // admit starts a connection, or closes it when there are too many.
 func (s *Server) admit(l *listener, nc net.Conn) {
 	host := hostOf(nc)
+	if wait := s.quotas.Connect(host); wait > 0 {
+		s.turnAway(nc, wait)
+		return
+	}
 	s.mu.Lock()
 	if s.closing.Load() || int64(len(s.mu.conns)) >= s.maxConns.Load() || int64(s.mu.perIP[host]) >= s.maxConnsPerIP.Load() {
 		s.mu.Unlock()
@@ -206,6 +219,8 @@ func (s *Server) forget(c *conn) {
 func (s *Server) Close(ctx context.Context) error {
 	s.closing.Store(true)
 	s.closeListeners()
+	s.dropTurnedAway()
+	s.unwatch()
 	for _, c := range s.snapshot() {
 		c.drainAndLeave()
 	}

@@ -8,8 +8,9 @@ import "github.com/RaduBerinde/btreemap"
 type Editor struct {
 	next *Image
 	// owned holds the topics that this edit has copied already and may write to.
-	owned map[*Topic]struct{}
-	acls  bool // some ACL has changed
+	owned  map[*Topic]struct{}
+	acls   bool // some ACL has changed
+	quotas bool // some client quota has
 }
 
 // Edit starts an edit. The image itself stays as it is.
@@ -30,6 +31,8 @@ func (img *Image) Edit() *Editor {
 			mirrors:        img.mirrors.Clone(),
 			acls:           img.acls.Clone(),
 			ACLRevision:    img.ACLRevision,
+			quotas:         img.quotas.Clone(),
+			QuotaRevision:  img.QuotaRevision,
 			scram:          img.scram.Clone(),
 		},
 	}
@@ -39,6 +42,9 @@ func (img *Image) Edit() *Editor {
 func (e *Editor) Image(revision int64) *Image {
 	img := e.next
 	img.Revision = revision
+	if e.quotas {
+		img.QuotaRevision = revision
+	}
 	if e.acls {
 		img.ACLRevision = revision
 	}

@@ -35,7 +35,10 @@ type Image struct {
 	// ACLRevision is the revision of the last change of the ACLs: images that
 	// agree in it have the same.
 	ACLRevision int64
-	scram       *btreemap.BTreeMap[scramKey, *ScramCredential]
+	quotas      *btreemap.BTreeMap[QuotaEntity, map[string]float64]
+	// QuotaRevision is the revision of the last change of the client quotas.
+	QuotaRevision int64
+	scram         *btreemap.BTreeMap[scramKey, *ScramCredential]
 
 	// editMu is held while Edit clones the trees: cloning marks nodes as shared,
 	// which readers never look at.
@@ -148,6 +151,7 @@ func NewImage() *Image {
 		brokerConfigs: btreemap.New[int32, map[string]string](treeDegree, compareInt32),
 		mirrors:       btreemap.New[string, *Mirror](treeDegree, strings.Compare),
 		acls:          btreemap.New[ACL, struct{}](treeDegree, ACL.Compare),
+		quotas:        btreemap.New[QuotaEntity, map[string]float64](treeDegree, QuotaEntity.Compare),
 		scram:         btreemap.New[scramKey, *ScramCredential](treeDegree, compareScram),
 	}
 }

@@ -24,10 +24,11 @@ type exception struct {
 
 var ours = rules{
 	seamPackages: strings.Fields(`segment pipeline internal/partition internal/isr internal/mirror internal/group internal/txn
-		internal/controller internal/metadata internal/producer internal/epoch internal/record internal/source internal/kafka`),
+		internal/controller internal/metadata internal/producer internal/epoch internal/record internal/source internal/kafka internal/quota`),
 	diskFree:  []string{"segment"},
 	diskLayer: []string{"segment/files.go", "segment/sync_linux.go", "segment/sync_other.go", "segment/scrub_linux.go"},
-	stepFiles: strings.Fields(`internal/authz/index.go internal/authz/principal.go internal/metadata/acl.go internal/controller/decide_acl.go internal/controller/codec_acl.go
+	stepFiles: strings.Fields(`internal/quota/window.go internal/quota/rules.go internal/metadata/quota.go internal/controller/decide_quota.go
+		internal/controller/codec_quota.go internal/authz/index.go internal/authz/principal.go internal/metadata/acl.go internal/controller/decide_acl.go internal/controller/codec_acl.go
 		internal/isr/ internal/epoch/ internal/record/ internal/producer/
 		internal/metadata/mirrorstate.go internal/metadata/epochbump.go internal/metadata/attachment.go internal/metadata/configdef.go
 		internal/metadata/topicconfig.go internal/metadata/mirrorconfig.go internal/metadata/brokerconfig.go internal/metadata/names.go
@@ -54,6 +55,7 @@ var ours = rules{
 		{"internal/source/session.go", "time.NewTimer", "waits out that throttle; tests of it run in a synctest bubble"},
 		{"internal/source/session.go", "time.Until", "as above"},
 		{"internal/source/offsets.go", "time.NewTimer", "pause between two tries on a real connection; tests of it run in a synctest bubble"},
+		{"internal/quota/rules.go", "range over a map in newRules", "each quota goes to a place of its own"},
 		{"internal/kafka/fetchsession.go", "rand.Int32", "the id of a fetch session, told to one client; no decision depends on it"},
 		{"internal/mirror/options.go", "rand.Uint64", "seeds the random source that fills the seam where no test does"},
 		{"internal/authz/index.go", "range over a map in anyOf", "whichever comes first, the answer is that there is one"},
