@@ -146,6 +146,7 @@ func (l *Log) forgetAborted(markers map[int64]bool) {
 	l.wr.Lock() // no snapshot of the table as it was is on its way into the index
 	l.mu.Lock()
 	l.mu.producers.ForgetAborted(markers)
+	l.forgets.Add(1)
 	l.mu.Unlock()
 	l.wr.Unlock()
 	type snapshot struct{ key, value []byte }

@@ -81,6 +81,9 @@ type Log struct {
 	// cuts counts truncations; written under mu. A flush or read that began before
 	// one proves nothing about what came after it.
 	cuts atomic.Uint64
+	// forgets counts the times that compaction dropped aborted transactions;
+	// written under mu. See ReadCommitted.
+	forgets atomic.Uint64
 
 	failed  atomic.Pointer[error]       // this log takes no more changes
 	damaged atomic.Pointer[DamageError] // out of use until it is repaired; see damage.go

@@ -68,6 +68,31 @@ func (c *Coordinator) CommittedIn(ctx context.Context, group string, partitions 
 	return query(ctx, c, group, find(nil), func(m *machine) []Offset { return find(m.offsets) })
 }
 
+// StableIn is CommittedIn for a consumer that must not start at an offset that a
+// transaction may replace (KIP-447): such a partition is Unstable, with offset -1.
+func (c *Coordinator) StableIn(ctx context.Context, group string, partitions []TopicPartition) ([]Offset, error) {
+	find := func(m *machine) []Offset {
+		out := make([]Offset, len(partitions))
+		for i, tp := range partitions {
+			out[i] = m.stable(tp)
+		}
+		return out
+	}
+	return query(ctx, c, group, find(&machine{}), find)
+}
+
+// Stable is Committed with the same care. Partitions in which only transactions
+// have committed are not among them.
+func (c *Coordinator) Stable(ctx context.Context, group string) ([]Offset, error) {
+	return query(ctx, c, group, nil, func(m *machine) []Offset {
+		all := m.sortedOffsets()
+		for i, o := range all {
+			all[i] = m.stable(TopicPartition{o.Topic, o.Partition})
+		}
+		return all
+	})
+}
+
 // GroupsAbove names the groups whose committed offset in a partition lies above
 // end, sorted: those that a truncation to end leaves behind (W55).
 func (c *Coordinator) GroupsAbove(ctx context.Context, tp TopicPartition, end int64) ([]string, error) {

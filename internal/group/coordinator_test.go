@@ -192,7 +192,7 @@ func TestRestart(t *testing.T) {
 		t.Fatalf("describe: %+v", d)
 	}
 	o, err := c.Committed(ctx, "g")
-	if want := (Offset{"t", 0, 5, -1, "note"}); err != nil || len(o) != 1 || o[0] != want {
+	if want := (Offset{Topic: "t", Offset: 5, LeaderEpoch: -1, Metadata: "note"}); err != nil || len(o) != 1 || o[0] != want {
 		t.Fatal(o, err)
 	}
 	// Silence from here on ends the session.

@@ -49,6 +49,8 @@ var (
 	// ErrActive: CommitFromMirror met a group with members here (W51); local
 	// progress is never overwritten.
 	ErrActive = errors.New("the group is active here")
+	// ErrUnstable: an open transaction may replace the offset; ask again (KIP-447).
+	ErrUnstable = errors.New("an open transaction has committed an offset in the partition")
 	// ErrOffsetsFull: the group has MaxOffsetsPerGroup committed offsets.
 	ErrOffsetsFull = errors.New("the group has its maximum of committed offsets")
 )

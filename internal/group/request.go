@@ -122,6 +122,8 @@ type Offset struct {
 	Offset      int64
 	LeaderEpoch int32 // of the record before; -1 unknown
 	Metadata    string
+	// Unstable is told in the place of an offset that a transaction may replace.
+	Unstable bool
 }
 
 // TopicPartition names one partition.

@@ -150,6 +150,17 @@ func (m *machine) pendingKeys() []TopicPartition {
 	return slices.SortedFunc(maps.Keys(m.undecided), compareTopicPartitions)
 }
 
+// stable is the committed offset of a partition that no transaction may replace.
+func (m *machine) stable(tp TopicPartition) Offset {
+	if m.undecided[tp] > 0 {
+		return Offset{Topic: tp.Topic, Partition: tp.Partition, Offset: -1, LeaderEpoch: -1, Unstable: true}
+	}
+	if c, ok := m.offsets[tp]; ok {
+		return c.public(tp)
+	}
+	return Offset{Topic: tp.Topic, Partition: tp.Partition, Offset: -1, LeaderEpoch: -1}
+}
+
 // nextOrder numbers the records of the group's offsets as they will lie in the log.
 func (m *machine) nextOrder() int64 {
 	m.order++

@@ -165,6 +165,7 @@ var errorTable = []struct {
 	{group.ErrNonEmpty, kerr.NonEmptyGroup.Code},
 	{group.ErrSubscribed, kerr.GroupSubscribedToTopic.Code},
 	{group.ErrActive, kerr.NonEmptyGroup.Code},
+	{group.ErrUnstable, kerr.UnstableOffsetCommit.Code},
 	{group.ErrOffsetsFull, kerr.PolicyViolation.Code},
 
 	{txn.ErrNotCoordinator, kerr.NotCoordinator.Code},

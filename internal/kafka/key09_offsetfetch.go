@@ -16,8 +16,9 @@ import (
 //     topics that do not exist.
 //   - Needs Describe on the group, and on each topic; "everything" leaves out
 //     the topics without.
-//   - Only acknowledged commits are told, so there is never an offset that is
-//     not stable (KIP-447): require_stable (v7) changes nothing.
+//   - Only acknowledged commits are told. With require_stable (v7, KIP-447) a
+//     partition in which an open transaction has committed is answered with
+//     UNSTABLE_OFFSET_COMMIT, and clients ask again until it has ended.
 //
 // v2 null topics and an error for the whole; v3 throttle; v5 leader epoch
 // (KIP-320); v6 flexible; v7 require stable; v8 many groups (KIP-709); v9 member
@@ -33,7 +34,7 @@ func (s *Server) offsetFetch(r *request, body kmsg.Request) (kmsg.Response, erro
 	var resp kmsg.OffsetFetchResponse
 	if req.Version >= 8 {
 		for i := range req.Groups {
-			g, err := s.fetchGroup(r, &req.Groups[i], req.Version)
+			g, err := s.fetchGroup(r, &req.Groups[i], req.Version, req.RequireStable)
 			if gaveUp(r, err) {
 				return nil, err
 			}
@@ -50,7 +51,7 @@ func (s *Server) offsetFetch(r *request, body kmsg.Request) (kmsg.Response, erro
 	for _, t := range req.Topics {
 		one.Topics = append(one.Topics, kmsg.OffsetFetchRequestGroupTopic{Topic: t.Topic, Partitions: t.Partitions})
 	}
-	g, err := s.fetchGroup(r, &one, req.Version)
+	g, err := s.fetchGroup(r, &one, req.Version, req.RequireStable)
 	if gaveUp(r, err) {
 		return nil, err
 	}
@@ -66,13 +67,17 @@ func (s *Server) offsetFetch(r *request, body kmsg.Request) (kmsg.Response, erro
 }
 
 // fetchGroup answers for one group. The error is in the answer already.
-func (s *Server) fetchGroup(r *request, req *kmsg.OffsetFetchRequestGroup, version int16) (kmsg.OffsetFetchResponseGroup, error) {
+func (s *Server) fetchGroup(r *request, req *kmsg.OffsetFetchRequestGroup, version int16, stable bool) (kmsg.OffsetFetchResponseGroup, error) {
 	names := topicNames{s.o.Controller.Image(), version >= 10}
 	if !s.allowed(r, authz.Describe, authz.Group, req.Group) {
 		return deniedGroup(req, version), nil
 	}
 	if req.Topics == nil {
-		all, err := s.o.Groups.Committed(r.ctx, req.Group)
+		find := s.o.Groups.Committed
+		if stable {
+			find = s.o.Groups.Stable
+		}
+		all, err := find(r.ctx, req.Group)
 		all = slices.DeleteFunc(all, func(o group.Offset) bool { return !s.visible(r, authz.Describe, authz.Topic, o.Topic) })
 		return kmsg.OffsetFetchResponseGroup{Group: req.Group, ErrorCode: groupCode(err), Topics: allTopics(all, names)}, err
 	}
@@ -91,7 +96,11 @@ func (s *Server) fetchGroup(r *request, req *kmsg.OffsetFetchRequestGroup, versi
 			ask = append(ask, group.TopicPartition{Topic: name, Partition: p})
 		}
 	}
-	found, err := s.o.Groups.CommittedIn(r.ctx, req.Group, ask)
+	find := s.o.Groups.CommittedIn
+	if stable {
+		find = s.o.Groups.StableIn
+	}
+	found, err := find(r.ctx, req.Group, ask)
 	code := groupCode(err)
 	g.ErrorCode = code
 	for _, t := range req.Topics {
@@ -115,7 +124,9 @@ func (s *Server) fetchGroup(r *request, req *kmsg.OffsetFetchRequestGroup, versi
 				o = group.Offset{Partition: p, Offset: -1, LeaderEpoch: -1}
 			}
 			row := fetchedOffset(o)
-			row.ErrorCode = unknown
+			if unknown != 0 {
+				row.ErrorCode = unknown
+			}
 			out.Partitions = append(out.Partitions, row)
 		}
 		g.Topics = append(g.Topics, out)
@@ -170,7 +181,11 @@ func allTopics(all []group.Offset, names topicNames) []kmsg.OffsetFetchResponseG
 }
 
 func fetchedOffset(o group.Offset) kmsg.OffsetFetchResponseGroupTopicPartition {
-	return kmsg.OffsetFetchResponseGroupTopicPartition{
+	p := kmsg.OffsetFetchResponseGroupTopicPartition{
 		Partition: o.Partition, Offset: o.Offset, LeaderEpoch: o.LeaderEpoch, Metadata: &o.Metadata,
 	}
+	if o.Unstable {
+		p.ErrorCode = groupCode(group.ErrUnstable)
+	}
+	return p
 }

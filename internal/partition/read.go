@@ -88,13 +88,14 @@ func (p *Partition) Read(r ReadRequest) (ReadResult, error) {
 	if r.Offset >= end || r.MaxBytes <= 0 && !r.AtLeastOne {
 		return res, nil
 	}
-	view, err := p.log.Read(r.Offset, r.MaxBytes, end, r.AtLeastOne)
+	var err error
+	if r.Isolation == ReadCommitted {
+		res.View, res.Aborted, err = p.log.ReadCommitted(r.Offset, r.MaxBytes, end, r.AtLeastOne)
+	} else {
+		res.View, err = p.log.Read(r.Offset, r.MaxBytes, end, r.AtLeastOne)
+	}
 	if err != nil {
 		return res, p.readError(err)
-	}
-	res.View = view
-	if r.Isolation == ReadCommitted && view.Len() > 0 {
-		res.Aborted = p.log.Aborted(r.Offset, end)
 	}
 	return res, nil
 }
