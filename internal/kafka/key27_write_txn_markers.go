@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/group"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
 )
@@ -20,6 +22,7 @@ import (
 //     more (KIP-664).
 //   - Each partition is answered when its marker is durable, all of one request
 //     together.
+//   - Needs Alter or ClusterAction on the cluster.
 //   - Markers are fenced by the producer's epoch and by the coordinator's.
 //
 // Version notes:
@@ -37,6 +40,7 @@ func (s *Server) writeTxnMarkers(r *request, body kmsg.Request) (kmsg.Response, 
 	req := body.(*kmsg.WriteTxnMarkersRequest)
 	w := MarkerWriter{Partitions: s.o.Partitions, Groups: s.o.Groups}
 	var resp kmsg.WriteTxnMarkersResponse
+	allowed := s.visible(r, authz.Alter, authz.Cluster, authz.ClusterName) || s.allowedCluster(r, authz.ClusterAction)
 	for i := range req.Markers {
 		rm := &req.Markers[i]
 		var parts []group.TopicPartition
@@ -49,7 +53,10 @@ func (s *Server) writeTxnMarkers(r *request, body kmsg.Request) (kmsg.Response, 
 			ProducerID: rm.ProducerID, ProducerEpoch: rm.ProducerEpoch, Commit: rm.Committed,
 			CoordinatorEpoch: rm.CoordinatorEpoch, Version: int(rm.TransactionVersion),
 		}
-		errs := w.Write(r.ctx, m, parts)
+		errs := slices.Repeat([]error{errClusterDenied}, len(parts))
+		if allowed {
+			errs = w.Write(r.ctx, m, parts)
+		}
 		if err := r.ctx.Err(); err != nil {
 			return nil, err
 		}

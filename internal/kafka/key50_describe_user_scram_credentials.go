@@ -5,6 +5,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
@@ -13,7 +14,8 @@ import (
 //
 // Behavior:
 //   - Tells which mechanisms a user has a credential for, and with how many
-//     iterations: never a salt or a key. No users named: all of them.
+//     iterations: never a salt or a key. No users named: all of them. Needs
+//     Describe on the cluster.
 //   - A user without credentials is RESOURCE_NOT_FOUND, one named twice
 //     DUPLICATE_RESOURCE; the others are answered all the same.
 //
@@ -23,9 +25,13 @@ func (s *Server) registerDescribeUserScramCredentials() {
 	s.register(50, 0, 0, s.describeUserScramCredentials)
 }
 
-func (s *Server) describeUserScramCredentials(_ *request, body kmsg.Request) (kmsg.Response, error) {
+func (s *Server) describeUserScramCredentials(r *request, body kmsg.Request) (kmsg.Response, error) {
 	req := body.(*kmsg.DescribeUserSCRAMCredentialsRequest)
 	resp := req.ResponseKind().(*kmsg.DescribeUserSCRAMCredentialsResponse)
+	if !s.allowedCluster(r, authz.Describe) {
+		resp.ErrorCode, resp.ErrorMessage = errorCode(errClusterDenied)
+		return resp, nil
+	}
 	img := s.o.Controller.Image()
 	if len(req.Users) == 0 {
 		resp.Results = allScram(img)

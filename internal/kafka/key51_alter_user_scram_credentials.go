@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
@@ -16,6 +17,7 @@ import (
 //   - The client hashes: it sends salt, iterations and the salted password, from
 //     which the two keys are derived here. The salted password is as good as the
 //     password and is forgotten at once.
+//   - Needs Alter on the cluster.
 //   - All changes of one user or none. The same user and mechanism twice in a
 //     request is DUPLICATE_RESOURCE; deleting what is not there
 //     RESOURCE_NOT_FOUND; an empty user, too few or too many iterations
@@ -33,6 +35,11 @@ func (s *Server) alterUserScramCredentials(r *request, body kmsg.Request) (kmsg.
 	req := body.(*kmsg.AlterUserSCRAMCredentialsRequest)
 	resp := req.ResponseKind().(*kmsg.AlterUserSCRAMCredentialsResponse)
 	asked := scramChanges(req)
+	if !s.allowedCluster(r, authz.Alter) {
+		for _, c := range asked {
+			c.err = errClusterDenied
+		}
+	}
 	var users []controller.AlterScram
 	var at []int
 	for i := range asked {

@@ -3,6 +3,7 @@ package kafka
 import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/producer"
 )
 
@@ -15,6 +16,7 @@ import (
 //     this.
 //   - Only the leader answers. While the history of a log is being gathered the
 //     client is told to ask again.
+//   - Needs Read on the topic.
 //
 // Version notes:
 //   - v0: flexible
@@ -22,17 +24,20 @@ func (s *Server) registerDescribeProducers() {
 	s.register(61, 0, 0, s.describeProducers)
 }
 
-func (s *Server) describeProducers(_ *request, body kmsg.Request) (kmsg.Response, error) {
+func (s *Server) describeProducers(r *request, body kmsg.Request) (kmsg.Response, error) {
 	req := body.(*kmsg.DescribeProducersRequest)
 	img := s.o.Controller.Image()
 	var resp kmsg.DescribeProducersResponse
 	for _, t := range req.Topics {
 		out := kmsg.DescribeProducersResponseTopic{Topic: t.Topic}
 		topic := img.Topic(t.Topic)
+		allowed := s.allowedTopic(r, authz.Read, t.Topic)
 		for _, index := range t.Partitions {
 			op := kmsg.DescribeProducersResponseTopicPartition{Partition: index}
 			var err error
-			if p := s.o.Partitions.Get(t.Topic, index); p == nil {
+			if !allowed {
+				err = errTopicDenied
+			} else if p := s.o.Partitions.Get(t.Topic, index); p == nil {
 				err = missing(topic, index, false)
 			} else {
 				var known []producer.Producer

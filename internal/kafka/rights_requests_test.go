@@ -1,0 +1,157 @@
+package kafka
+
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/lockstep-kafka/lockstep/internal/wire"
+)
+
+// A rightsRequest is one row of testdata/rights: a request that goes as far as
+// its rights allow and changes nothing that another row needs.
+type rightsRequest struct {
+	name    string
+	request func() kmsg.Request
+}
+
+// requests is one or more for every key. Names are of things that exist, unless
+// the request would change them.
+func (w *secured) requests() []rightsRequest {
+	topic, id, group, mirrorName := w.topic.Name, w.topic.ID, w.prefix, w.prefix
+	gone := w.prefix + "-gone" // a name under the ACLs that nothing has
+	at := func(version int16, req kmsg.Request) kmsg.Request {
+		req.SetVersion(version)
+		return req
+	}
+	one := []int32{0}
+	requests := []rightsRequest{
+		{"produce", func() kmsg.Request { return produceTo(w.topic, 0, 1, batchOf("a")) }},
+		{"produce-by-id", func() kmsg.Request { return at(13, produceTo(w.topic, 0, 1, batchOf("a"))) }},
+		{"fetch", func() kmsg.Request { return at(12, fetchFrom(w.topic, 0, 0)) }},
+		{"fetch-by-id", func() kmsg.Request { return fetchFrom(w.topic, 0, 0) }},
+		{"list-offsets", func() kmsg.Request {
+			return at(7, &kmsg.ListOffsetsRequest{ReplicaID: -1, Topics: []kmsg.ListOffsetsRequestTopic{{Topic: topic,
+				Partitions: []kmsg.ListOffsetsRequestTopicPartition{{CurrentLeaderEpoch: -1, Timestamp: -1}}}}})
+		}},
+		{"metadata", func() kmsg.Request {
+			return at(9, &kmsg.MetadataRequest{Topics: []kmsg.MetadataRequestTopic{{Topic: &topic}}})
+		}},
+		{"metadata-by-id", func() kmsg.Request {
+			return at(12, &kmsg.MetadataRequest{Topics: []kmsg.MetadataRequestTopic{{TopicID: id}}})
+		}},
+		{"metadata-of-missing", func() kmsg.Request {
+			return at(9, &kmsg.MetadataRequest{Topics: []kmsg.MetadataRequestTopic{{Topic: &gone}}})
+		}},
+		{"offset-commit", func() kmsg.Request {
+			return at(8, &kmsg.OffsetCommitRequest{Group: group, Generation: -1, Topics: []kmsg.OffsetCommitRequestTopic{{Topic: topic,
+				Partitions: []kmsg.OffsetCommitRequestTopicPartition{{}}}}})
+		}},
+		{"offset-fetch", func() kmsg.Request {
+			return at(8, &kmsg.OffsetFetchRequest{Groups: []kmsg.OffsetFetchRequestGroup{{Group: group, MemberEpoch: -1,
+				Topics: []kmsg.OffsetFetchRequestGroupTopic{{Topic: topic, Partitions: one}}}}})
+		}},
+		{"find-coordinator", func() kmsg.Request { return at(3, &kmsg.FindCoordinatorRequest{CoordinatorKey: group}) }},
+		{"join-group", func() kmsg.Request {
+			return at(5, &kmsg.JoinGroupRequest{Group: gone, SessionTimeoutMillis: 1}) // refused before anybody waits
+		}},
+		{"heartbeat", func() kmsg.Request { return at(3, &kmsg.HeartbeatRequest{Group: group}) }},
+		{"leave-group", func() kmsg.Request {
+			return at(3, &kmsg.LeaveGroupRequest{Group: group, Members: []kmsg.LeaveGroupRequestMember{{MemberID: "m"}}})
+		}},
+		{"sync-group", func() kmsg.Request { return at(3, &kmsg.SyncGroupRequest{Group: group, MemberID: "m"}) }},
+		{"describe-groups", func() kmsg.Request { return at(5, &kmsg.DescribeGroupsRequest{Groups: []string{group}}) }},
+		{"list-groups", func() kmsg.Request { return at(4, &kmsg.ListGroupsRequest{}) }},
+		{"api-versions", func() kmsg.Request {
+			return at(3, &kmsg.ApiVersionsRequest{ClientSoftwareName: "test", ClientSoftwareVersion: "1"})
+		}},
+		{"create-topics", func() kmsg.Request {
+			return at(7, &kmsg.CreateTopicsRequest{ValidateOnly: true, Topics: []kmsg.CreateTopicsRequestTopic{{Topic: gone, NumPartitions: 1, ReplicationFactor: 1}}})
+		}},
+		{"delete-topics", func() kmsg.Request {
+			return at(4, &kmsg.DeleteTopicsRequest{TopicNames: []string{w.doomed().Name}})
+		}},
+		{"delete-topics-by-id", func() kmsg.Request {
+			return at(6, &kmsg.DeleteTopicsRequest{Topics: []kmsg.DeleteTopicsRequestTopic{{TopicID: w.doomed().ID}}})
+		}},
+		{"delete-topics-that-are-missing", func() kmsg.Request { return at(4, &kmsg.DeleteTopicsRequest{TopicNames: []string{gone}}) }},
+		{"delete-records", func() kmsg.Request {
+			return at(2, &kmsg.DeleteRecordsRequest{Topics: []kmsg.DeleteRecordsRequestTopic{{Topic: topic,
+				Partitions: []kmsg.DeleteRecordsRequestTopicPartition{{Offset: 0}}}}})
+		}},
+		{"init-producer-id", func() kmsg.Request { return at(3, &kmsg.InitProducerIDRequest{ProducerID: -1, ProducerEpoch: -1}) }},
+		{"offset-for-leader-epoch", func() kmsg.Request {
+			return at(3, &kmsg.OffsetForLeaderEpochRequest{ReplicaID: -1, Topics: []kmsg.OffsetForLeaderEpochRequestTopic{{Topic: topic,
+				Partitions: []kmsg.OffsetForLeaderEpochRequestTopicPartition{{CurrentLeaderEpoch: -1}}}}})
+		}},
+		{"write-txn-markers", func() kmsg.Request {
+			return at(1, &kmsg.WriteTxnMarkersRequest{Markers: []kmsg.WriteTxnMarkersRequestMarker{{ProducerID: 1 << 40,
+				Topics: []kmsg.WriteTxnMarkersRequestMarkerTopic{{Topic: gone, Partitions: one}}}}})
+		}},
+		{"describe-acls", func() kmsg.Request {
+			return at(3, &kmsg.DescribeACLsRequest{ResourceType: 1, ResourceName: &gone, ResourcePatternType: 3, Operation: 1, PermissionType: 1})
+		}},
+		{"create-acls", func() kmsg.Request {
+			return at(3, &kmsg.CreateACLsRequest{Creations: []kmsg.CreateACLsRequestCreation{{}}}) // never a valid one
+		}},
+		{"delete-acls", func() kmsg.Request {
+			return at(3, &kmsg.DeleteACLsRequest{Filters: []kmsg.DeleteACLsRequestFilter{{ResourceType: 1, ResourceName: &gone, ResourcePatternType: 3, Operation: 1, PermissionType: 1}}})
+		}},
+		{"describe-log-dirs", func() kmsg.Request { return at(4, &kmsg.DescribeLogDirsRequest{}) }},
+		{"create-partitions", func() kmsg.Request {
+			return at(3, &kmsg.CreatePartitionsRequest{ValidateOnly: true, Topics: []kmsg.CreatePartitionsRequestTopic{{Topic: topic, Count: 5}}})
+		}},
+		{"delete-groups", func() kmsg.Request { return at(2, &kmsg.DeleteGroupsRequest{Groups: []string{gone}}) }},
+		{"offset-delete", func() kmsg.Request {
+			return at(0, &kmsg.OffsetDeleteRequest{Group: group, Topics: []kmsg.OffsetDeleteRequestTopic{{Topic: topic,
+				Partitions: []kmsg.OffsetDeleteRequestTopicPartition{{Partition: 99}}}}})
+		}},
+		{"describe-user-scram-credentials", func() kmsg.Request { return at(0, &kmsg.DescribeUserSCRAMCredentialsRequest{}) }},
+		{"alter-user-scram-credentials", func() kmsg.Request {
+			return at(0, &kmsg.AlterUserSCRAMCredentialsRequest{Deletions: []kmsg.AlterUserSCRAMCredentialsRequestDeletion{{Name: gone, Mechanism: 1}}})
+		}},
+		{"describe-cluster", func() kmsg.Request { return at(1, &kmsg.DescribeClusterRequest{EndpointType: 1}) }},
+		{"describe-producers", func() kmsg.Request {
+			return at(0, &kmsg.DescribeProducersRequest{Topics: []kmsg.DescribeProducersRequestTopic{{Topic: topic, Partitions: one}}})
+		}},
+		{"create-cluster-mirror", func() kmsg.Request {
+			return &wire.CreateClusterMirrorRequest{MirrorName: w.prefix + "!"} // no name of a mirror
+		}},
+		{"start-mirror-topics", func() kmsg.Request {
+			return &wire.StartMirrorTopicsRequest{MirrorName: mirrorName, Topics: []wire.StartMirrorTopic{{TopicName: topic}}}
+		}},
+		{"remove-topics-from-mirror", func() kmsg.Request {
+			return &wire.RemoveTopicsFromMirrorRequest{MirrorName: mirrorName, Topics: []string{topic}}
+		}},
+		{"last-mirrored-epochs", func() kmsg.Request { return &wire.LastMirroredEpochsRequest{MirrorName: mirrorName} }},
+		{"list-cluster-mirrors", func() kmsg.Request { return &wire.ListClusterMirrorsRequest{} }},
+		{"describe-cluster-mirrors", func() kmsg.Request {
+			return &wire.DescribeClusterMirrorsRequest{MirrorNames: []string{mirrorName}}
+		}},
+		{"pause-mirror-topics", func() kmsg.Request {
+			return &wire.PauseMirrorTopicsRequest{MirrorName: mirrorName, Topics: []string{topic}}
+		}},
+		{"resume-mirror-topics", func() kmsg.Request {
+			return &wire.ResumeMirrorTopicsRequest{MirrorName: mirrorName, Topics: []string{topic}}
+		}},
+		{"delete-cluster-mirror", func() kmsg.Request { return &wire.DeleteClusterMirrorRequest{MirrorName: gone} }},
+		{"recover-mirror-topics", func() kmsg.Request {
+			return &wire.RecoverMirrorTopicsRequest{MirrorName: mirrorName, Topics: []string{topic}}
+		}},
+	}
+	for _, c := range []struct {
+		name string
+		kind int8
+		of   string
+	}{{"topic", 2, topic}, {"broker", 4, "1"}, {"mirror", 64, mirrorName}} {
+		requests = append(requests,
+			rightsRequest{"describe-configs-of-" + c.name, func() kmsg.Request {
+				return at(4, &kmsg.DescribeConfigsRequest{Resources: []kmsg.DescribeConfigsRequestResource{{ResourceType: kmsg.ConfigResourceType(c.kind), ResourceName: c.of}}})
+			}},
+			rightsRequest{"alter-configs-of-" + c.name, func() kmsg.Request {
+				return at(2, &kmsg.AlterConfigsRequest{ValidateOnly: true, Resources: []kmsg.AlterConfigsRequestResource{{ResourceType: kmsg.ConfigResourceType(c.kind), ResourceName: c.of}}})
+			}},
+			rightsRequest{"incremental-alter-configs-of-" + c.name, func() kmsg.Request {
+				return at(1, &kmsg.IncrementalAlterConfigsRequest{ValidateOnly: true, Resources: []kmsg.IncrementalAlterConfigsRequestResource{{ResourceType: kmsg.ConfigResourceType(c.kind), ResourceName: c.of}}})
+			}})
+	}
+	return requests
+}
