@@ -20,6 +20,7 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/mirror"
 	"github.com/lockstep-kafka/lockstep/internal/obs"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
+	"github.com/lockstep-kafka/lockstep/internal/txn"
 	"github.com/lockstep-kafka/lockstep/plugins/host"
 	"github.com/lockstep-kafka/lockstep/segment"
 )
@@ -38,6 +39,7 @@ type broker struct {
 	logDirs    *logDirs
 	partitions *partition.Manager
 	groups     *group.Coordinator
+	txns       *txn.Coordinator
 	mirrors    *mirror.Manager
 	plugins    *host.Host // nil: none configured
 	server     *kafka.Server
@@ -102,6 +104,9 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 	if b.groups, err = newGroups(cfg, b); err != nil {
 		return nil, err
 	}
+	if b.txns, err = newTransactions(cfg, b); err != nil {
+		return nil, err
+	}
 	if b.mirrors, err = newMirrors(cfg, live, b); err != nil {
 		return nil, err
 	}
@@ -123,6 +128,7 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 		live.follow(b, next)
 		b.partitions.Apply(prev, next)
 		b.groups.Apply(prev, next)
+		b.txns.Apply(next)
 	}))
 	// Logs are open and recovered before the first client is answered.
 	if err := b.controller.WaitWatchers(ctx); err != nil {
@@ -204,6 +210,9 @@ func (b *broker) stop(ctx context.Context) error {
 	}
 	if b.plugins != nil {
 		b.plugins.Close()
+	}
+	if b.txns != nil { // its markers go through groups
+		b.txns.Close()
 	}
 	if b.groups != nil {
 		b.groups.Close()
@@ -296,7 +305,7 @@ func newServer(cfg *config.Config, live *liveConfig, b *broker) (*kafka.Server, 
 		return nil, err
 	}
 	o := kafka.Options{
-		NodeID: b.nodeID, Controller: b.controller, Partitions: b.partitions, Groups: b.groups,
+		NodeID: b.nodeID, Controller: b.controller, Partitions: b.partitions, Groups: b.groups, Transactions: b.txns,
 		Mirrors: mirror.NewCoordinator(b.mirrors), Clock: clock.System(), Logger: b.logger.With("part", "kafka"),
 		AutoCreateTopics:     cfg.Bool("auto.create.topics.enable"),
 		AutoCreatePartitions: int32(cfg.Int("num.partitions")),

@@ -118,6 +118,16 @@ var keys = []key{
 	{name: "group.max.session.timeout.ms", kind: milliseconds, def: "1800000", min: 1, doc: "Longest session timeout a member may ask for."},
 	{name: "group.max.size", kind: integer, def: "10000", min: 1, max: 1 << 24, doc: "Members of one group."},
 
+	{name: "transaction.state.log.num.partitions", kind: integer, def: "50", min: 1, max: 10000, doc: "Partitions of __transaction_state when it is created."},
+	{name: "transaction.state.log.replication.factor", kind: integer, def: "3", min: 1, max: 32767, doc: "Its replicas; lowered to the number of live brokers."},
+	{name: "transaction.state.log.min.isr", kind: integer, def: "2", min: 1, max: 32767, doc: "Its min.insync.replicas; lowered to the number of its replicas."},
+	{name: "transaction.state.log.segment.bytes", kind: bytesize, def: "104857600", min: 1 << 20, max: 1<<31 - 1, doc: "Its segment size."},
+	{name: "transaction.max.timeout.ms", kind: milliseconds, def: "900000", min: 1, doc: "Longest transaction timeout a producer may ask for. An open transaction holds up every read_committed reader for that long when its producer dies."},
+	{name: "transaction.abort.timed.out.transaction.cleanup.interval.ms", kind: milliseconds, def: "10000", min: 1, doc: "Time between two looks for transactions whose time is up."},
+	{name: "transactional.id.expiration.ms", kind: milliseconds, def: "604800000", min: 1, doc: "How long a transactional id that nobody uses is kept."},
+	{name: "transaction.remove.expired.transaction.cleanup.interval.ms", kind: milliseconds, def: "3600000", min: 1, doc: "Time between two looks for such ids."},
+	{name: "max.transactional.ids", kind: integer, def: "100000", min: 1, max: 1 << 30, doc: "Transactional ids that this broker keeps, half a KiB of memory each; a new one beyond them is refused with POLICY_VIOLATION. Not a key of Kafka."},
+
 	{name: "mirror.flush.ms", kind: milliseconds, def: "1000", min: 1, doc: "How often mirrored logs are flushed in the background. What a power cut takes is fetched again from the source."},
 	{name: "mirror.metadata.refresh.interval.ms", kind: milliseconds, def: "60000", min: 100, dynamic: true, doc: "How often a source is described: new topics, growth, deletion, configs, group offsets."},
 	{name: "mirror.num.replica.fetchers", kind: integer, def: "1", min: 1, max: 64, dynamic: true, doc: "Fetch connections per mirror and source broker."},
@@ -161,7 +171,7 @@ func jvmOnly(name string) bool {
 		return true
 	}
 	return strings.HasSuffix(name, ".class") || strings.HasSuffix(name, ".class.name") ||
-		strings.HasPrefix(name, "share.coordinator.") || strings.HasPrefix(name, "transaction.state.log.")
+		strings.HasPrefix(name, "share.coordinator.")
 }
 
 func find(name string) *key {

@@ -124,6 +124,7 @@ func (s *Server) registerAll() {
 	s.registerWriteTxnMarkers()
 	s.registerDescribeProducers()
 	s.registerGroups()
+	s.registerTransactions()
 	s.registerMirrors()
 }
 

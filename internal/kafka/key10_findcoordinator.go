@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -9,6 +10,7 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/group"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/internal/txn"
 )
 
 // FindCoordinator, versions 0 to 5.
@@ -16,9 +18,9 @@ import (
 //   - Groups (key type 0): the leader of the partition of __consumer_offsets
 //     that the group's name hashes to. The topic is created at the first
 //     question.
+//   - Transactions (key type 1): the same with __transaction_state and the
+//     transactional id.
 //   - A group needs Describe, a transactional id too.
-//   - Transactions (key type 1) are not served yet. The answer is a code that no
-//     client tries again, with a message that says so.
 //
 // v1 key type and message (KIP-98); v3 flexible; v4 many keys (KIP-699); v5
 // nothing here (KIP-890).
@@ -55,29 +57,15 @@ func (s *Server) coordinatorOf(r *request, kind int8, key string) kmsg.FindCoord
 		c.ErrorCode, c.ErrorMessage = e.Code, &text
 		return c
 	}
-	switch kind {
-	case coordinatorGroup:
-		if !s.allowed(r, authz.Describe, authz.Group, key) {
-			c.ErrorCode, c.ErrorMessage = errorCode(errGroupDenied)
-			return c
-		}
-	case coordinatorTransaction:
-		code, text := errorCode(errTransactions)
+	t, index, err := s.coordinatorPartition(r, kind, key)
+	if err != nil {
+		code, text := errorCode(err)
 		c.ErrorCode, c.ErrorMessage = code, text
 		return c
-	default:
-		return refuse(kerr.InvalidRequest, "coordinator type %d is not known", kind)
 	}
-
-	t, err := s.o.Groups.EnsureTopic(r.ctx, s.o.Controller)
-	if err != nil {
-		s.o.Logger.Warn("offsets topic cannot be created", "err", err)
-		return refuse(kerr.CoordinatorNotAvailable, "%v", err)
-	}
-	index := group.PartitionFor(key, int32(len(t.Partitions)))
 	p := t.Partition(index)
 	if p == nil || p.Leader < 0 {
-		return refuse(kerr.CoordinatorNotAvailable, "%s-%d has no leader", group.TopicName, index)
+		return refuse(kerr.CoordinatorNotAvailable, "%s-%d has no leader", t.Name, index)
 	}
 	var e metadata.Endpoint
 	b, ok := s.o.Controller.Image().Broker(p.Leader), false
@@ -90,4 +78,33 @@ func (s *Server) coordinatorOf(r *request, kind int8, key string) kmsg.FindCoord
 	c.NodeID, c.Host, c.Port = p.Leader, e.Host, e.Port
 	c.ErrorMessage = new(string) // Kafka's "NONE" has an empty message too
 	return c
+}
+
+// coordinatorPartition finds the partition whose leader coordinates a key. It
+// makes the topic if need be.
+func (s *Server) coordinatorPartition(r *request, kind int8, key string) (t *metadata.Topic, index int32, err error) {
+	switch {
+	case kind == coordinatorGroup && !s.allowed(r, authz.Describe, authz.Group, key):
+		return nil, 0, errGroupDenied
+	case kind == coordinatorGroup:
+		if t, err = s.o.Groups.EnsureTopic(r.ctx, s.o.Controller); err == nil {
+			index = group.PartitionFor(key, int32(len(t.Partitions)))
+		}
+	case kind == coordinatorTransaction && s.o.Transactions == nil:
+		return nil, 0, txn.ErrNotAvailable
+	case kind == coordinatorTransaction && key == "":
+		return nil, 0, fmt.Errorf("%w: empty transactional id", txn.ErrInvalidRequest)
+	case kind == coordinatorTransaction && !s.allowed(r, authz.Describe, authz.TransactionalID, key):
+		return nil, 0, errTxnDenied
+	case kind == coordinatorTransaction:
+		if t, err = s.o.Transactions.EnsureTopic(r.ctx, s.o.Controller); err == nil {
+			index = txn.PartitionFor(key, int32(len(t.Partitions)))
+		}
+	default:
+		return nil, 0, fmt.Errorf("%w: coordinator type %d is not known", kerr.InvalidRequest, kind)
+	}
+	if errors.Is(err, group.ErrNotAvailable) || errors.Is(err, txn.ErrNotAvailable) {
+		s.o.Logger.Warn("a coordinator's topic cannot be created", "err", err)
+	}
+	return t, index, err
 }

@@ -1,10 +1,13 @@
 package kafka
 
 import (
-	"context"
-	"sync"
+	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/lockstep-kafka/lockstep/internal/authz"
+	"github.com/lockstep-kafka/lockstep/internal/txn"
 )
 
 // InitProducerId (v0-v5)
@@ -13,9 +16,10 @@ import (
 //   - Gives an idempotent producer an id that no other producer of the cluster
 //     has. Ids come in blocks from the controller, so most requests write
 //     nothing; what is left of a block at a restart is never used.
-//   - With a transactional id: TRANSACTIONAL_ID_AUTHORIZATION_FAILED. There is
-//     no transaction coordinator, and this is the code that every client takes
-//     as final (errors.go).
+//   - With a transactional id it gives that id's producer id with the next epoch,
+//     which fences the producer before. That one's open transaction is aborted
+//     first; meanwhile the answer is CONCURRENT_TRANSACTIONS. A producer id whose
+//     epochs are used up is replaced.
 //   - An id that expired is not known here, so a producer that asks to go on
 //     with its own (KIP-360, without a transactional id) gets a new one.
 //   - Allowed while topics are mirrored (spec 10.5).
@@ -23,22 +27,23 @@ import (
 // Version notes:
 //   - v2: flexible
 //   - v3: producer id and epoch in the request (KIP-360)
-//   - v4: PRODUCER_FENCED, v5: no change of the message (KIP-890)
+//   - v4: PRODUCER_FENCED (KIP-588); INVALID_PRODUCER_EPOCH before
+//   - v5: no change of the message (KIP-890)
+//
+// Needs WRITE of the transactional id. Not done: v6, two-phase commit (KIP-939).
 func (s *Server) registerInitProducerID() {
-	ids := &producerIDs{allocate: s.o.Controller.AllocateProducerIDs}
+	ids := txn.NewProducerIDs(s.o.Controller.AllocateProducerIDs)
 	s.register(22, 0, 5, func(r *request, body kmsg.Request) (kmsg.Response, error) {
 		req := body.(*kmsg.InitProducerIDRequest)
-		resp := req.ResponseKind().(*kmsg.InitProducerIDResponse)
-		resp.ProducerID, resp.ProducerEpoch = -1, -1
 		if req.TransactionalID != nil {
-			resp.ErrorCode, _ = errorCode(errTransactions)
-			return resp, nil
+			return s.initTransactionalID(r, req)
 		}
+		resp := &kmsg.InitProducerIDResponse{ProducerID: -1, ProducerEpoch: -1}
 		if !s.allowedIdempotent(r) {
 			resp.ErrorCode, _ = errorCode(errClusterDenied)
 			return resp, nil
 		}
-		id, err := ids.next(r.ctx)
+		id, err := ids.Next(r.ctx)
 		if err != nil {
 			s.o.Logger.Warn("no producer id", "client", r.clientID(), "err", err)
 			resp.ErrorCode, _ = errorCode(err)
@@ -49,28 +54,24 @@ func (s *Server) registerInitProducerID() {
 	})
 }
 
-// producerIDBlock is Kafka's: 1 000 ids per write to the metadata.
-const producerIDBlock = 1000
-
-// producerIDs hands out the ids of a block.
-type producerIDs struct {
-	allocate func(ctx context.Context, n int32) (first int64, err error)
-
-	mu        sync.Mutex // held across allocate: who waits needs its result
-	free, end int64      // [free, end) are ours to give
-}
-
-func (p *producerIDs) next(ctx context.Context) (int64, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.free == p.end {
-		first, err := p.allocate(ctx, producerIDBlock)
-		if err != nil {
-			return -1, err
-		}
-		p.free, p.end = first, first+producerIDBlock
+func (s *Server) initTransactionalID(r *request, req *kmsg.InitProducerIDRequest) (kmsg.Response, error) {
+	resp := &kmsg.InitProducerIDResponse{ProducerID: -1, ProducerEpoch: -1}
+	switch {
+	case s.o.Transactions == nil:
+		resp.ErrorCode = kerr.CoordinatorNotAvailable.Code
+		return resp, nil
+	case !s.allowed(r, authz.Write, authz.TransactionalID, *req.TransactionalID):
+		resp.ErrorCode = groupCode(errTxnDenied)
+		return resp, nil
 	}
-	id := p.free
-	p.free++
-	return id, nil
+	p, err := s.o.Transactions.InitProducer(r.ctx, &txn.InitRequest{
+		ID: *req.TransactionalID, Timeout: time.Duration(req.TransactionTimeoutMillis) * time.Millisecond,
+		ProducerID: req.ProducerID, ProducerEpoch: req.ProducerEpoch,
+	})
+	if gaveUp(r, err) {
+		return nil, err
+	}
+	resp.ErrorCode = fencedCode(err, req.Version, 4)
+	resp.ProducerID, resp.ProducerEpoch = p.ID, p.Epoch
+	return resp, nil
 }

@@ -199,9 +199,9 @@ func TestProduceIdempotent(t *testing.T) {
 	if p := send(batch(9)); p.ErrorCode != kerr.OutOfOrderSequenceNumber.Code {
 		t.Fatalf("gap: %+v", p)
 	}
-	// Transactions are refused with a code that clients do not try again.
+	// This server has no transaction coordinator.
 	init.TransactionalID = kmsg.StringPtr("tx")
-	if r := ask[*kmsg.InitProducerIDResponse](t, c, init); r.ErrorCode != kerr.TransactionalIDAuthorizationFailed.Code || kerr.IsRetriable(kerr.ErrorForCode(r.ErrorCode)) {
+	if r := ask[*kmsg.InitProducerIDResponse](t, c, init); r.ErrorCode != kerr.CoordinatorNotAvailable.Code {
 		t.Fatalf("%+v", r)
 	}
 }

@@ -18,6 +18,10 @@ func (m *machine) onInit(now time.Time, in initInput, fx *effects) {
 	case goesOn && !m.known(r.ProducerID, r.ProducerEpoch):
 		refuse(fmt.Errorf("%w: it has producer id %d, not %d", ErrFenced, m.producerID, r.ProducerID))
 		return
+	case m.state == Ongoing && goesOn && (r.ProducerID != m.producerID || r.ProducerEpoch != m.epoch):
+		// Kafka lets it abort the current producer's transaction before it is told.
+		refuse(fmt.Errorf("%w: it is at epoch %d, not %d", ErrFenced, m.epoch, r.ProducerEpoch))
+		return
 	case m.state == Ongoing:
 		// The transaction of the producer before is aborted first. The caller asks
 		// again, and gets the epoch after the one that fenced.

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"github.com/lockstep-kafka/lockstep/internal/config"
+	"github.com/lockstep-kafka/lockstep/internal/kafka"
+	"github.com/lockstep-kafka/lockstep/internal/txn"
+)
+
+func newTransactions(cfg *config.Config, b *broker) (*txn.Coordinator, error) {
+	store := txn.NewPartitionStore(b.partitions, b.controller.Image)
+	markers := kafka.MarkerWriter{Partitions: b.partitions, Groups: b.groups}
+	return txn.New(txn.Options{
+		NodeID: b.nodeID, Partitions: store.Partitions, Append: store.Append, Load: store.Load,
+		NewProducerID:          txn.NewProducerIDs(b.controller.AllocateProducerIDs).Next,
+		WriteMarkers:           markers.WriteMarkers(b.controller.Image),
+		Logger:                 b.logger.With("part", "txn"),
+		MaxTimeout:             cfg.Duration("transaction.max.timeout.ms"),
+		TimeoutCheck:           cfg.Duration("transaction.abort.timed.out.transaction.cleanup.interval.ms"),
+		IDExpiration:           cfg.Duration("transactional.id.expiration.ms"),
+		ExpiryCheck:            cfg.Duration("transaction.remove.expired.transaction.cleanup.interval.ms"),
+		MaxIDs:                 int(cfg.Int("max.transactional.ids")),
+		TopicPartitions:        int32(cfg.Int("transaction.state.log.num.partitions")),
+		TopicReplicationFactor: int16(cfg.Int("transaction.state.log.replication.factor")),
+		TopicMinISR:            int16(cfg.Int("transaction.state.log.min.isr")),
+		TopicSegmentBytes:      int32(cfg.Int("transaction.state.log.segment.bytes")),
+	})
+}
