@@ -1,5 +1,5 @@
-# Targets run alone on a bare machine that has Go; interop and bench also want
-# Java 17, Maven and kcat, which "make deps" installs where it may.
+# Targets run alone on a bare machine that has Go; interop and bench also want a
+# JDK 17, Maven and the clients, which "make deps" installs where it may.
 
 GO       ?= go
 FUZZTIME ?= 10s
@@ -16,7 +16,7 @@ SEED     ?= 0
 
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
 
-.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop kill powercut bench brokerbench microbench compactbench restartbench partitionsbench torture crash planted race fuzz clean
+.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop matrix kill powercut bench brokerbench microbench compactbench restartbench partitionsbench torture crash planted race fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,7 @@ deps: deps-go deps-system deps-kafka ## fetch modules, Java and test clients, Ap
 
 deps-go:
 	$(GO) mod download
+	cd fixtures/clients/go && $(GO) mod download
 
 deps-system:
 	@sh fixtures/deps.sh
@@ -66,10 +67,18 @@ lint: ## gofmt, go vet with all build tags, seams and step functions
 	$(GO) vet -tags torture,planted ./cmd/lockstep ./fixtures/killloop ./fixtures/restart ./internal/partition
 	$(GO) run ./internal/tidy/stepvet ./segment ./pipeline ./internal/...
 	$(GO) mod verify
+	cd fixtures/clients/go && $(GO) vet ./... && $(GO) mod verify
 
-interop: build ## against Apache Kafka, librdkafka and franz-go (sizes: LOCKSTEP_INTEROP_MB, LOCKSTEP_CHAOS_ROUNDS)
-	$(GO) test -tags interop -count=1 -timeout 60m ./fixtures/interop/
+interop: build ## against Apache Kafka and every client (sizes: LOCKSTEP_INTEROP_MB, LOCKSTEP_CHAOS_ROUNDS)
+	$(GO) test -tags interop -count=1 -timeout 60m -skip '^TestMatrix$$' ./fixtures/interop/
+	$(MATRIX)
 	$(GO) test -tags interop -count=1 -timeout 20m -run 'TestApacheKafka|TestLockstep' ./internal/source/ ./segment/
+
+matrix: build ## every client with every feature, and the table of them (README renewed: make matrix ARGS=-matrix.rewrite)
+	$(MATRIX)
+
+# -parallel: the clients wait for the server, and it for them, more than they compute.
+MATRIX = $(GO) test -tags interop -count=1 -timeout 20m -parallel 4 -v -run '^TestMatrix$$' ./fixtures/interop/ -args $(ARGS)
 
 kill: build ## kill -9 under 64 writers, CYCLES times (50), then a full scan (SEED= repeats)
 	$(KILLLOOP) -run '^TestKill$$' -args -cycles $(CYCLES) -seed $(SEED)
