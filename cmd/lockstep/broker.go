@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"path/filepath"
 	"sync/atomic"
@@ -43,6 +44,7 @@ type broker struct {
 	mirrors    *mirror.Manager
 	plugins    *host.Host // nil: none configured
 	server     *kafka.Server
+	audit      io.WriteCloser // nil: none is written
 	admin      *admin
 	unwatch    []func()
 	ready      atomic.Bool
@@ -108,6 +110,9 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 		return nil, err
 	}
 	if b.mirrors, err = newMirrors(cfg, live, b); err != nil {
+		return nil, err
+	}
+	if b.audit, err = openAudit(cfg); err != nil {
 		return nil, err
 	}
 	if b.server, err = newServer(cfg, live, b); err != nil {
@@ -232,6 +237,9 @@ func (b *broker) stop(ctx context.Context) error {
 	if b.admin != nil {
 		b.admin.stop(ctx)
 	}
+	if b.audit != nil {
+		errs = append(errs, b.audit.Close())
+	}
 	return errors.Join(errs...)
 }
 
@@ -323,6 +331,12 @@ func newServer(cfg *config.Config, live *liveConfig, b *broker) (*kafka.Server, 
 	rights, err := cfg.Authorizer()
 	if err != nil {
 		return nil, err
+	}
+	if b.audit != nil {
+		o.Audit = b.audit
+	}
+	if cfg.Bool("audit.log.required") {
+		o.AuditLost = func(err error) { b.fail(fmt.Errorf("audit.log.required: %w", err)) }
 	}
 	if rights != nil {
 		o.Authorizer = authz.New(*rights)

@@ -60,6 +60,11 @@ var keys = []key{
 	{name: "super.users", kind: text, def: "", doc: "Principals that ACLs do not bind, divided by semicolons: User:admin;User:CN=ops,O=example. Without one nobody can create the first ACL."},
 	{name: "allow.everyone.if.no.acl.found", kind: boolean, def: "false", doc: "Open resources that no ACL is about to everybody. Any ACL about a resource then closes it to all whom it does not name."},
 
+	{name: "audit.log.path", kind: text, def: "", doc: "File that gets a line of JSON for each request that was refused a right or that changes the cluster. Empty: none is written."},
+	{name: "audit.log.max.bytes", kind: bytesize, def: "104857600", min: 1 << 20, max: 1 << 40, doc: "Size at which that file is set aside, with the time in its name, and a new one begun; whole MiB."},
+	{name: "audit.log.max.files", kind: integer, def: "10", min: 1, max: 10000, doc: "Files set aside that are kept."},
+	{name: "audit.log.required", kind: boolean, def: "false", doc: "Stop the server when a line cannot be written. Otherwise the log says so and lockstep_audit_lines_lost_total counts it."},
+
 	{name: "auto.create.topics.enable", kind: boolean, def: "true", doc: "Create a topic when a client asks for one that does not exist."},
 	{name: "num.partitions", kind: integer, def: "1", min: 1, max: 100000, doc: "Partitions of topics created without a count."},
 	{name: "default.replication.factor", kind: integer, def: "1", min: 1, max: 32767, doc: "Replicas of topics created without a factor."},

@@ -8,7 +8,9 @@ import (
 // is no authorizer. A refusal is counted once per request: for a resource that is
 // only looked at to see whether it may be shown, use visible.
 func (s *Server) allowed(r *request, op authz.Operation, res authz.ResourceType, name string) bool {
-	if s.visible(r, op, res, name) {
+	ok := s.visible(r, op, res, name)
+	s.note(r, op, res, name, ok)
+	if ok {
 		return true
 	}
 	if !r.denied {
@@ -16,6 +18,16 @@ func (s *Server) allowed(r *request, op authz.Operation, res authz.ResourceType,
 		s.metrics.denied.Inc()
 	}
 	return false
+}
+
+// allowedOr is allowed where another right, which the client has or has not, does
+// as well.
+func (s *Server) allowedOr(r *request, other bool, op authz.Operation, res authz.ResourceType, name string) bool {
+	if other {
+		s.note(r, op, res, name, true)
+		return true
+	}
+	return s.allowed(r, op, res, name)
 }
 
 // allowedCluster is allowed for the cluster as a resource.

@@ -26,6 +26,9 @@ type request struct {
 	received time.Time     // from the server's clock, when the frame was complete
 	wait     time.Duration // for so long the client has to be quiet; see quotas.go
 	denied   bool          // something that it asks for was refused; see allowed
+
+	rights     []auditRight // for the audit log
+	moreRights int          // beyond its bound
 }
 
 // clientID is the name the client gave itself, or "".
@@ -192,6 +195,7 @@ func (c *conn) handleDecoded(r *request, a *api, body []byte) error {
 		release()
 	}
 	resp, err := a.handle(r, req)
+	c.server.audit(r, resp)
 	if err != nil || resp == nil {
 		return err
 	}

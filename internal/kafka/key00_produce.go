@@ -98,6 +98,7 @@ func (s *Server) produce(r *request, body []byte) error {
 		return err
 	}
 	p.resolve(s, r)
+	s.audit(r, nil)
 	p.append(s, transactional)
 	s.throttleProduce(r, len(body))
 	p.throttle = millis(r.wait)

@@ -92,6 +92,7 @@ func (s *Server) fetch(r *request, body []byte) error {
 		f.budget = s.quotas.MaxAnswer(quota.Fetch, user, client, f.budget)
 	}
 	f.resolve(r, scope.parts)
+	s.audit(r, nil)
 	defer f.releaseViews()
 	f.readUntilEnough(r)
 	results := f.results

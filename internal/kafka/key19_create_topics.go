@@ -46,7 +46,7 @@ func (s *Server) createTopics(r *request, body kmsg.Request) (kmsg.Response, err
 	for i := range req.Topics {
 		in := &req.Topics[i]
 		ct, err := createTopic(in)
-		if !every && !s.allowedTopic(r, authz.Create, in.Topic) {
+		if !s.allowedOr(r, every, authz.Create, authz.Topic, in.Topic) {
 			err = errTopicDenied
 		}
 		if seen[in.Topic] > 1 {

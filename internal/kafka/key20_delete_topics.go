@@ -47,13 +47,13 @@ func (s *Server) deleteTopics(r *request, body kmsg.Request) (kmsg.Response, err
 		out := kmsg.NewDeleteTopicsResponseTopic()
 		out.Topic, out.TopicID = asked[i].Topic, asked[i].TopicID
 		t, err := topicToDelete(img, &asked[i])
-		if name := asked[i].Topic; !every && (t != nil || errors.Is(err, errUnknownPartition)) {
+		if name := asked[i].Topic; t != nil || errors.Is(err, errUnknownPartition) {
 			// The name of a topic that was given by its id is told to those who may
 			// see it.
 			if t != nil && name == nil && s.visible(r, authz.Describe, authz.Topic, t.Name) {
 				out.Topic = &t.Name
 			}
-			if of := topicName(t, orEmpty(name)); !s.mayDelete(r, of, t == nil) {
+			if of := topicName(t, orEmpty(name)); !s.mayDelete(r, of, every, t == nil) {
 				t, err = nil, errTopicDenied
 			}
 		}
@@ -84,11 +84,11 @@ func (s *Server) deleteTopics(r *request, body kmsg.Request) (kmsg.Response, err
 
 // mayDelete tells whether the client may delete the topic; of one that does not
 // exist it may know that from Describe on.
-func (s *Server) mayDelete(r *request, name string, missing bool) bool {
-	if missing && s.visible(r, authz.Describe, authz.Topic, name) {
+func (s *Server) mayDelete(r *request, name string, every, missing bool) bool {
+	if !every && missing && s.visible(r, authz.Describe, authz.Topic, name) {
 		return true
 	}
-	return s.allowedTopic(r, authz.Delete, name)
+	return s.allowedOr(r, every, authz.Delete, authz.Topic, name)
 }
 
 func topicToDelete(img *metadata.Image, in *kmsg.DeleteTopicsRequestTopic) (*metadata.Topic, error) {

@@ -40,7 +40,7 @@ func (s *Server) writeTxnMarkers(r *request, body kmsg.Request) (kmsg.Response, 
 	req := body.(*kmsg.WriteTxnMarkersRequest)
 	w := MarkerWriter{Partitions: s.o.Partitions, Groups: s.o.Groups}
 	var resp kmsg.WriteTxnMarkersResponse
-	allowed := s.visible(r, authz.Alter, authz.Cluster, authz.ClusterName) || s.allowedCluster(r, authz.ClusterAction)
+	allowed := s.allowedOr(r, s.visible(r, authz.Alter, authz.Cluster, authz.ClusterName), authz.ClusterAction, authz.Cluster, authz.ClusterName)
 	for i := range req.Markers {
 		rm := &req.Markers[i]
 		var parts []group.TopicPartition

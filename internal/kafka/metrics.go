@@ -18,7 +18,7 @@ type serverMetrics struct {
 
 	refused, acceptErrors, broken, panics, slowReaders *metrics.Counter
 	produced, fetched                                  *metrics.Counter
-	denied                                             *metrics.Counter
+	denied, auditLost                                  *metrics.Counter
 	throttled                                          *metrics.Counter
 }
 
@@ -35,6 +35,7 @@ func newServerMetrics(s *Server) *serverMetrics {
 		produced:     obs.Counter("lockstep_produced_bytes_total"),
 		fetched:      obs.Counter("lockstep_fetched_bytes_total"),
 		denied:       obs.Counter("lockstep_requests_denied_total"),
+		auditLost:    obs.Counter("lockstep_audit_lines_lost_total"),
 	}
 	for _, a := range s.apis {
 		if a != nil {

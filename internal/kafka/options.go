@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"time"
@@ -46,6 +47,11 @@ type Options struct {
 	// Authorizer decides what clients may do (authorizer.class.name); nil allows
 	// everything. What the broker does by itself is not asked about.
 	Authorizer *authz.Authorizer
+
+	// Audit gets a line per refused or changing request (audit.log.path); nil:
+	// none is written. AuditLost hears of a line that could not be written.
+	Audit     io.Writer
+	AuditLost func(error)
 
 	Clock  clock.Clock
 	Logger *slog.Logger

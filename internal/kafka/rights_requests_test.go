@@ -104,6 +104,11 @@ func (w *secured) requests() []rightsRequest {
 			return at(0, &kmsg.OffsetDeleteRequest{Group: group, Topics: []kmsg.OffsetDeleteRequestTopic{{Topic: topic,
 				Partitions: []kmsg.OffsetDeleteRequestTopicPartition{{Partition: 99}}}}})
 		}},
+		{"describe-client-quotas", func() kmsg.Request { return at(1, &kmsg.DescribeClientQuotasRequest{}) }},
+		{"alter-client-quotas", func() kmsg.Request {
+			return at(1, &kmsg.AlterClientQuotasRequest{ValidateOnly: true, Entries: []kmsg.AlterClientQuotasRequestEntry{{
+				Entity: []kmsg.AlterClientQuotasRequestEntryEntity{{Type: "user", Name: &gone}}}}})
+		}},
 		{"describe-user-scram-credentials", func() kmsg.Request { return at(0, &kmsg.DescribeUserSCRAMCredentialsRequest{}) }},
 		{"alter-user-scram-credentials", func() kmsg.Request {
 			return at(0, &kmsg.AlterUserSCRAMCredentialsRequest{Deletions: []kmsg.AlterUserSCRAMCredentialsRequestDeletion{{Name: gone, Mechanism: 1}}})

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -61,7 +60,7 @@ const (
 
 func hostOfRight(i int) string { return fmt.Sprintf("127.0.2.%d", i+1) }
 
-func newSecured(t *testing.T) *secured {
+func newSecured(t *testing.T, change ...func(*Options)) *secured {
 	t.Helper()
 	b := testBroker(t)
 	w := &secured{t: t, topic: newTopic(t, 1), clients: map[string]*wire.Client{}}
@@ -85,6 +84,9 @@ func newSecured(t *testing.T) *secured {
 	w.server = anotherServer(t, func(o *Options) {
 		o.Groups, o.Mirrors = groups, mirror.NewCoordinator(manager)
 		o.Authorizer = authz.New(authz.Options{})
+		for _, f := range change {
+			f(o)
+		}
 	})
 	t.Cleanup(func() { cancel(); groups.Close(); manager.Close() })
 
@@ -158,12 +160,7 @@ func (w *secured) outcome(host string, req kmsg.Request) string {
 	w.t.Helper()
 	resp := ask[kmsg.Response](w.t, w.from(host), req)
 	var codes []string
-	found := errorCodes(reflect.ValueOf(resp))
-	if r, ok := resp.(interface{ Status() (int16, string) }); ok {
-		code, _ := r.Status()
-		found = append(found, code)
-	}
-	for _, code := range found {
+	for _, code := range answeredCodes(resp) {
 		if s := fmt.Sprint(code); slices.Contains(denials, code) && !slices.Contains(codes, s) {
 			codes = append(codes, s)
 		}
@@ -199,33 +196,6 @@ func (w *secured) shown(resp kmsg.Response) int {
 		return -1
 	}
 	return n
-}
-
-// errorCodes finds every error code in an answer, however deep.
-func errorCodes(v reflect.Value) []int16 {
-	switch v.Kind() {
-	case reflect.Pointer, reflect.Interface:
-		if !v.IsNil() {
-			return errorCodes(v.Elem())
-		}
-	case reflect.Slice:
-		var out []int16
-		for i := range v.Len() {
-			out = append(out, errorCodes(v.Index(i))...)
-		}
-		return out
-	case reflect.Struct:
-		var out []int16
-		for i := range v.NumField() {
-			if f := v.Type().Field(i); f.Name == "ErrorCode" {
-				out = append(out, int16(v.Field(i).Int()))
-			} else if f.IsExported() {
-				out = append(out, errorCodes(v.Field(i))...)
-			}
-		}
-		return out
-	}
-	return nil
 }
 
 // TestRights walks every key that is served against no right, each single one and
