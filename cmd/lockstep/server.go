@@ -110,7 +110,7 @@ func newLogger(cfg *config.Config, level slog.Leveler, w *os.File) *slog.Logger 
 		}
 	}
 	if format == "text" {
-		return slog.New(slog.NewTextHandler(w, o))
+		return slog.New(limitLog(slog.NewTextHandler(w, o)))
 	}
-	return slog.New(slog.NewJSONHandler(w, o))
+	return slog.New(limitLog(slog.NewJSONHandler(w, o)))
 }

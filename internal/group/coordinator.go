@@ -28,7 +28,9 @@ const TopicName = "__consumer_offsets"
 type Coordinator struct {
 	o     Options
 	count atomic.Int64 // groups of all shards
-	loads *metrics.PrometheusHistogram
+	// memberBytes is what the members of all groups say about their protocols.
+	memberBytes atomic.Int64
+	loads       *metrics.PrometheusHistogram
 	// rebalances counts generations, refusals batches that the log did not take.
 	rebalances, refusals *metrics.Counter
 
@@ -264,6 +266,12 @@ func (c *Coordinator) checkJoin(r *JoinRequest) error {
 			return fmt.Errorf("%w: protocol %q is empty or given twice", ErrInconsistentProtocol, p.Name)
 		}
 		seen[p.Name] = struct{}{}
+	}
+	// A join that waits longer than any session may last waits for nobody.
+	r.RebalanceTimeout = min(r.RebalanceTimeout, c.o.MaxSessionTimeout)
+	const small = 4 << 10
+	if held := c.memberBytes.Load() + int64(bytes); held > 2*int64(c.o.MaxMemberBytes) || bytes > small && held > int64(c.o.MaxMemberBytes) {
+		return fmt.Errorf("%w: the members of all groups take %d bytes, at most %d are allowed", ErrNotAvailable, held, c.o.MaxMemberBytes)
 	}
 	if bytes > c.o.MaxProtocolBytes {
 		return fmt.Errorf("%w: protocols of %d bytes, at most %d are allowed", ErrInvalidRequest, bytes, c.o.MaxProtocolBytes)

@@ -175,6 +175,7 @@ func (m *machine) restore(now time.Time, v *kmsg.GroupMetadataValue) {
 		if m.members[mem.id] == nil {
 			m.knows[m.protocol]++
 		}
+		m.bytes += mem.size() - m.members[mem.id].size()
 		m.members[mem.id] = mem
 		m.alive(now, mem)
 	}

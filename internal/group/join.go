@@ -22,6 +22,10 @@ func (m *machine) onJoin(now time.Time, in joinInput, fx *effects) {
 		return
 	}
 
+	if old := m.members[r.MemberID]; m.bytes+sizeOf(r.Protocols)-old.size() > m.o.MaxGroupBytes {
+		refuse(fmt.Errorf("%w: its members' protocols take %d bytes, at most %d are allowed", ErrGroupFull, m.bytes, m.o.MaxGroupBytes))
+		return
+	}
 	_, wasGiven := m.pending[r.MemberID]
 	switch {
 	case r.MemberID == "" && r.InstanceID != "":
@@ -167,6 +171,7 @@ func (m *machine) update(mem *member, r *JoinRequest) {
 	for _, p := range mem.protocols {
 		m.unlearn(p.Name)
 	}
+	m.bytes += sizeOf(r.Protocols) - sizeOf(mem.protocols)
 	mem.protocols = r.Protocols
 	mem.sessionTimeout, mem.rebalanceTimeout = r.SessionTimeout, r.RebalanceTimeout
 	for _, p := range mem.protocols {

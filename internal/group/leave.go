@@ -67,6 +67,7 @@ func (m *machine) remove(mem *member, fx *effects) {
 	for _, p := range mem.protocols {
 		m.unlearn(p.Name)
 	}
+	m.bytes -= mem.size()
 	if m.static[mem.instanceID] == mem.id {
 		delete(m.static, mem.instanceID)
 	}

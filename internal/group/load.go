@@ -188,6 +188,7 @@ func (s *shard) serve(image map[string]*replayed) {
 		}
 		sl := &slot{m: m}
 		s.groups[id] = sl
+		s.c.memberBytes.Add(int64(m.bytes))
 		s.rearm(sl, now)
 	}
 	s.c.count.Add(int64(len(s.groups)))

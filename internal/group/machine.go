@@ -37,6 +37,8 @@ type machine struct {
 	pending map[string]time.Time
 	// knows counts, per protocol name, the members that know it.
 	knows map[string]int
+	// bytes is what the members say about their protocols.
+	bytes int
 	// joining counts the members that wait for the answer to a join.
 	joining int
 

@@ -32,6 +32,21 @@ type member struct {
 	synced bool
 }
 
+// size is what the member says about its protocols, in bytes; of none it is 0.
+func (m *member) size() int {
+	if m == nil {
+		return 0
+	}
+	return sizeOf(m.protocols)
+}
+
+func sizeOf(protocols []Protocol) (n int) {
+	for i := range protocols {
+		n += len(protocols[i].Name) + len(protocols[i].Metadata)
+	}
+	return n
+}
+
 func (m *member) metadata(protocol string) []byte {
 	for i := range m.protocols {
 		if m.protocols[i].Name == protocol {

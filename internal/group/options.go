@@ -67,6 +67,11 @@ type Options struct {
 	// MaxProtocolBytes bounds what one member may say about its protocols.
 	// Default: 1 MiB.
 	MaxProtocolBytes int
+	// MaxGroupBytes bounds what the members of one group say about their protocols
+	// together, MaxMemberBytes what those of all groups do. Beyond the second, small
+	// members (4 KiB) are taken still, up to twice of it. Defaults: 16 and 64 MiB.
+	MaxGroupBytes  int
+	MaxMemberBytes int
 	// MaxOffsetsPerGroup bounds the partitions one group may have committed.
 	// Default: 1 000 000.
 	MaxOffsetsPerGroup int
@@ -115,6 +120,8 @@ func (o *Options) EnsureDefaults() {
 	def(&o.MaxGroupSize, 10_000)
 	def(&o.MaxGroups, 100_000)
 	def(&o.MaxProtocolBytes, 1<<20)
+	def(&o.MaxGroupBytes, 16<<20)
+	def(&o.MaxMemberBytes, 64<<20)
 	def(&o.MaxOffsetsPerGroup, 1_000_000)
 	def(&o.MaxOffsetMetadataBytes, 4096)
 	def(&o.MaxWriteBytes, 4<<20)
@@ -153,6 +160,8 @@ func (o *Options) Validate() error {
 	fault(o.MaxGroupSize < 1, "group: MaxGroupSize %d must be positive", o.MaxGroupSize)
 	fault(o.MaxGroups < 1, "group: MaxGroups %d must be positive", o.MaxGroups)
 	fault(o.MaxProtocolBytes < 1, "group: MaxProtocolBytes %d must be positive", o.MaxProtocolBytes)
+	fault(o.MaxGroupBytes < 1, "group: MaxGroupBytes %d must be positive", o.MaxGroupBytes)
+	fault(o.MaxMemberBytes < 1, "group: MaxMemberBytes %d must be positive", o.MaxMemberBytes)
 	fault(o.MaxOffsetsPerGroup < 1, "group: MaxOffsetsPerGroup %d must be positive", o.MaxOffsetsPerGroup)
 	fault(o.MaxOffsetMetadataBytes < 0 || o.MaxOffsetMetadataBytes > 32767,
 		"group: MaxOffsetMetadataBytes %d must be in [0, 32767]", o.MaxOffsetMetadataBytes)

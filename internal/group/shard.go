@@ -196,6 +196,9 @@ func (s *shard) end() {
 		}
 	}
 	s.c.count.Add(-int64(len(s.groups)))
+	for _, sl := range s.groups {
+		s.c.memberBytes.Add(-int64(sl.m.bytes))
+	}
 }
 
 // group finds a group, or makes one.
@@ -218,10 +221,11 @@ func (s *shard) group(id string, create bool, now time.Time) (*slot, error) {
 // step feeds one input to one group and does what comes of it.
 func (s *shard) step(sl *slot, now time.Time, in any) {
 	var fx effects
-	generation := sl.m.generation
+	generation, bytes := sl.m.generation, sl.m.bytes
 	if err := sl.m.step(now, in, &fx); err != nil {
 		s.logger.Error("group state is broken", "group", sl.m.id, "err", err)
 	}
+	s.c.memberBytes.Add(int64(sl.m.bytes - bytes))
 	if sl.m.generation != generation {
 		s.c.rebalances.Inc()
 	}

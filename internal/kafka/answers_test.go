@@ -61,7 +61,7 @@ func TestAnswersWaitForRoom(t *testing.T) {
 // at the write deadline, or as soon as their room is needed. A well-behaved one
 // beside them is answered.
 func TestNeverReads(t *testing.T) {
-	topic := newTopic(t, 4000)
+	topic := newTopic(t, 2500)
 	s := anotherServer(t, func(o *Options) { o.WriteTimeout = time.Minute })
 	s.answers.limit = 1 << 20
 	ask := kmsg.NewPtrMetadataRequest()

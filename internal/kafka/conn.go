@@ -54,6 +54,7 @@ type conn struct {
 	muted    time.Duration // nothing is read for so long; see quotas.go
 	sessions []int32       // fetch sessions to drop at the end
 	aborted  atomic.Bool   // closed by us, so its read error is no news
+	gone     atomic.Bool   // the peer hung up while its request waited
 }
 
 func newConn(s *Server, l *listener, nc net.Conn, ip string) *conn {
@@ -83,7 +84,7 @@ func (c *conn) serve() {
 	}()
 	err := c.loop()
 	switch {
-	case err == nil, errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF), c.aborted.Load():
+	case err == nil, errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF), c.aborted.Load(), c.gone.Load():
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, net.ErrClosed):
 		log.Debug("connection closed", "client", c.ip, "err", err)
 	default:
@@ -133,6 +134,33 @@ func (c *conn) handshake() error {
 		return fmt.Errorf("TLS handshake on listener %s: %w", c.listener.Name, err)
 	}
 	return nil
+}
+
+// untilGone gives ctx an end with the peer: while a request waits for other
+// clients nobody reads, and a join or a long poll of a client that has hung up
+// would keep its connection for as long as it had asked to wait. What the peer
+// sends meanwhile ends the watch only. stop gives the reader back.
+func (c *conn) untilGone(ctx context.Context) (_ context.Context, stop func()) {
+	if c.r.Buffered() > 0 {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	c.nc.SetReadDeadline(time.Time{})
+	go func() {
+		defer close(watched)
+		if _, err := c.r.Peek(1); err != nil {
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				c.gone.Store(true)
+			}
+			cancel()
+		}
+	}()
+	return ctx, func() {
+		c.nc.SetReadDeadline(time.Unix(1, 0))
+		<-watched
+		cancel()
+	}
 }
 
 // idle waits for the next request: everything answered so far goes out, and

@@ -194,7 +194,12 @@ func (c *conn) handleDecoded(r *request, a *api, body []byte) error {
 	if waits(a.key) {
 		release()
 	}
+	stop := func() {}
+	if waits(a.key) {
+		r.ctx, stop = c.untilGone(r.ctx)
+	}
 	resp, err := a.handle(r, req)
+	stop()
 	c.server.audit(r, resp)
 	if err != nil || resp == nil {
 		return err

@@ -39,6 +39,7 @@ var (
 	errUnknownPartition = errors.New("no such topic or partition")
 	errUnknownTopicID   = errors.New("no such topic id")
 	errTransactions     = errors.New("transactions are not supported by this version of Lockstep")
+	errInternalTopic    = errors.New("clients may not write to an internal topic")
 	errConnClosing      = errors.New("connection is closing")
 
 	errTopicDenied   = errors.New("not authorized for this topic")
@@ -64,6 +65,8 @@ var errorTable = []struct {
 	// librdkafka tries all others again for a minute, and prints the message
 	// that comes with this one.
 	{errTransactions, kerr.TransactionalIDAuthorizationFailed.Code},
+
+	{errInternalTopic, kerr.InvalidTopicException.Code},
 
 	{errMechanism, kerr.UnsupportedSaslMechanism.Code},
 	{errDuplicate, kerr.DuplicateResource.Code},

@@ -52,6 +52,10 @@ func (s *Server) registerProduce() {
 	s.add(api{key: keyProduce, min: 3, max: 13, advertisedMin: 0, stream: s.produce})
 }
 
+// internalClient is the client id that may write to the topics of our
+// coordinators: what Apache Kafka's tools call themselves when they mean it.
+const internalClient = "__admin_client"
+
 // producePart is one partition of a produce request and its answer. Names alias
 // the request's frame until name is set.
 type producePart struct {
@@ -167,7 +171,9 @@ func (p *produceCall) resolve(s *Server, r *request) {
 		} else {
 			part.topic = p.parts[i-1].topic
 		}
-		if part.partition == nil {
+		if topic != nil && topic.Internal && r.clientID() != internalClient {
+			part.err = errInternalTopic
+		} else if part.partition == nil {
 			part.err = missing(topic, part.index, p.version >= 13)
 		}
 		if denied {

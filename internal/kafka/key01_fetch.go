@@ -164,10 +164,12 @@ func (f *fetcher) resolve(req *request, parts []*fetchPart) {
 // readUntilEnough reads, and waits for more while there is too little.
 func (f *fetcher) readUntilEnough(r *request) {
 	f.readAll()
-	wait := time.Duration(f.req.MaxWaitMillis) * time.Millisecond
+	wait := min(time.Duration(f.req.MaxWaitMillis)*time.Millisecond, f.server.o.IdleTimeout)
 	if f.enough() || wait <= 0 || r.conn.server.closing.Load() {
 		return
 	}
+	ctx, stop := r.conn.untilGone(r.ctx)
+	defer stop()
 	timer := f.server.o.Clock.NewTimer(wait)
 	defer timer.Stop()
 	begun := f.server.o.Clock.Now()
@@ -192,7 +194,7 @@ func (f *fetcher) readUntilEnough(r *request) {
 		case <-timer.C():
 			f.readAll()
 			return
-		case <-r.ctx.Done():
+		case <-ctx.Done():
 			return
 		}
 	}

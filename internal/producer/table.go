@@ -16,6 +16,10 @@ import (
 // max.in.flight.requests.per.connection <= 5).
 const Window = 5
 
+// MaxProducers bounds the producers of one log, some 250 bytes each: any client
+// may bring producer ids of its own, and each would be kept for a day.
+const MaxProducers = 20_000
+
 // What Check refuses. All wrapped with the producer id, epoch and sequences.
 var (
 	// ErrOutOfOrderSequence: the batch does not follow the last one of its producer.
@@ -224,11 +228,45 @@ func (t *Table) state(id int64, epoch int16) *state {
 	}
 	s := t.producers[id]
 	if s == nil {
+		if len(t.producers) >= MaxProducers {
+			t.evict()
+		}
 		s = &state{id: id, epoch: epoch, coordEp: -1, lastTime: -1, txnFirst: -1}
 		t.producers[id] = s
 	}
 	t.latest = s
 	return s
+}
+
+// evict forgets an eighth of the producers, of those without an open
+// transaction: the ones that wrote longest ago, by offset, which clients cannot
+// choose as they can timestamps. Who is forgotten and comes again may start at
+// any sequence, as after an expiry.
+func (t *Table) evict() {
+	idle := make([]*state, 0, len(t.producers))
+	for _, s := range t.producers {
+		if s.txnFirst < 0 {
+			idle = append(idle, s)
+		}
+	}
+	sort.Slice(idle, func(i, j int) bool {
+		if a, b := idle[i].lastOffset(), idle[j].lastOffset(); a != b {
+			return a < b
+		}
+		return idle[i].id < idle[j].id
+	})
+	for _, s := range idle[:min(len(idle), MaxProducers/8)] {
+		delete(t.producers, s.id)
+	}
+	t.latest = nil
+}
+
+// lastOffset is that of the last batch known; -1 where a marker came last.
+func (s *state) lastOffset() int64 {
+	if s.n == 0 {
+		return -1
+	}
+	return s.batches[s.n-1].lastOffset
 }
 
 func (t *Table) applyControl(b record.Batch) {
