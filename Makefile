@@ -16,7 +16,7 @@ SEED     ?= 0
 
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
 
-.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop matrix kill powercut bench brokerbench microbench compactbench restartbench partitionsbench torture crash planted race fuzz clean
+.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop matrix kill powercut bench brokerbench microbench compactbench hostile restartbench partitionsbench torture crash planted race fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,7 +64,7 @@ lint: ## gofmt, go vet with all build tags, seams and step functions
 	if [ -n "$$unformatted" ]; then echo "not formatted (run gofmt -w):"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) vet -tags interop ./...
-	$(GO) vet -tags torture,planted ./cmd/lockstep ./fixtures/killloop ./fixtures/restart ./internal/partition
+	$(GO) vet -tags torture,planted ./cmd/lockstep ./fixtures/hostile ./fixtures/killloop ./fixtures/restart ./internal/partition
 	$(GO) run ./internal/tidy/stepvet ./segment ./pipeline ./internal/...
 	$(GO) mod verify
 	cd fixtures/clients/go && $(GO) vet ./... && $(GO) mod verify
@@ -86,6 +86,11 @@ kill: build ## kill -9 under 64 writers, CYCLES times (50), then a full scan (SE
 powercut: ## the same on a file system that loses what is not synced; and proof that a loss is seen
 	$(GO) build -tags torture,planted -o bin/lockstep-torture ./cmd/lockstep
 	LOCKSTEP_BIN=$(CURDIR)/bin/lockstep-torture $(KILLLOOP) -run '^TestPowerCut' -args -cycles $(CYCLES) -seed $(SEED)
+
+hostile: build ## N fuzzed and hostile requests (1000000) beside a good client: no panic, memory, its p99 (SEED= repeats)
+	$(HOSTILE) -n $(or $(filter-out 50000,$(N)),1000000) -seed $(SEED)
+
+HOSTILE = $(GO) test -tags torture -count=1 -timeout 120m -v -run '^TestHostile$$' ./fixtures/hostile -args
 
 KILLLOOP = $(GO) test -tags torture -count=1 -timeout 60m -v ./fixtures/killloop
 
