@@ -45,6 +45,7 @@ type broker struct {
 	plugins    *host.Host // nil: none configured
 	server     *kafka.Server
 	audit      io.WriteCloser // nil: none is written
+	listeners  *listeners
 	admin      *admin
 	unwatch    []func()
 	ready      atomic.Bool
@@ -54,7 +55,7 @@ type broker struct {
 // startBroker opens what is on disk, then the doors: controller, logs,
 // coordinators, listeners, registration, and last the mirrors. An error leaves
 // nothing running.
-func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, logger *slog.Logger) (_ *broker, err error) {
+func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, logger *slog.Logger, users ...*firstUser) (_ *broker, err error) {
 	b := &broker{
 		nodeID: int32(cfg.Int("node.id")), logger: logger,
 		failed: make(chan error, 1), served: make(chan struct{}),
@@ -115,7 +116,7 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 	if b.audit, err = openAudit(cfg); err != nil {
 		return nil, err
 	}
-	if b.server, err = newServer(cfg, live, b); err != nil {
+	if b.server, err = newServer(ctx, cfg, live, b); err != nil {
 		return nil, err
 	}
 	// Listeners are bound but nothing is accepted yet: the real ports are known.
@@ -137,6 +138,9 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 	}))
 	// Logs are open and recovered before the first client is answered.
 	if err := b.controller.WaitWatchers(ctx); err != nil {
+		return nil, err
+	}
+	if err := addFirstUsers(ctx, b.controller, users, logger); err != nil {
 		return nil, err
 	}
 	if err := b.logDirs.settle(b.partitions.OfflineDirs()); err != nil {
@@ -209,6 +213,9 @@ func (b *broker) stop(ctx context.Context) error {
 	var errs []error
 	if b.server != nil {
 		errs = append(errs, b.server.Close(ctx))
+	}
+	if b.listeners != nil {
+		b.listeners.close()
 	}
 	if b.mirrors != nil {
 		b.mirrors.Close()
@@ -307,26 +314,27 @@ func (b *broker) checks() map[string]healthCheck {
 	}
 }
 
-func newServer(cfg *config.Config, live *liveConfig, b *broker) (*kafka.Server, error) {
-	listeners, err := cfg.Listeners()
+func newServer(ctx context.Context, cfg *config.Config, live *liveConfig, b *broker) (*kafka.Server, error) {
+	listeners, err := openListeners(cfg, b)
 	if err != nil {
 		return nil, err
 	}
 	o := kafka.Options{
-		NodeID: b.nodeID, Controller: b.controller, Partitions: b.partitions, Groups: b.groups, Transactions: b.txns,
+		NodeID: b.nodeID, Listeners: listeners, Controller: b.controller, Partitions: b.partitions, Groups: b.groups, Transactions: b.txns,
 		Mirrors: mirror.NewCoordinator(b.mirrors), Clock: clock.System(), Logger: b.logger.With("part", "kafka"),
-		AutoCreateTopics:     cfg.Bool("auto.create.topics.enable"),
-		AutoCreatePartitions: int32(cfg.Int("num.partitions")),
-		AutoCreateReplicas:   int16(cfg.Int("default.replication.factor")),
-		BrokerConfigs:        brokerConfigs(cfg),
-		MaxProduceBytes:      int(cfg.Int("socket.request.max.bytes")),
-		MaxConnections:       live.int("max.connections"),
-		MaxConnectionsPerIP:  live.int("max.connections.per.ip"),
-		IdleTimeout:          cfg.Duration("connections.max.idle.ms"),
-		QuotaSamples:         int(cfg.Int("quota.window.num")),
-		QuotaSampleLength:    time.Duration(cfg.Int("quota.window.size.seconds")) * time.Second,
-		FetchMaxBytes:        int(cfg.Int("fetch.max.bytes")),
-		FetchSessions:        int(cfg.Int("max.incremental.fetch.session.cache.slots")),
+		AutoCreateTopics:           cfg.Bool("auto.create.topics.enable"),
+		AutoCreatePartitions:       int32(cfg.Int("num.partitions")),
+		AutoCreateReplicas:         int16(cfg.Int("default.replication.factor")),
+		BrokerConfigs:              brokerConfigs(cfg),
+		MaxProduceBytes:            int(cfg.Int("socket.request.max.bytes")),
+		MaxConnections:             live.int("max.connections"),
+		MaxConnectionsPerIP:        live.int("max.connections.per.ip"),
+		IdleTimeout:                cfg.Duration("connections.max.idle.ms"),
+		QuotaSamples:               int(cfg.Int("quota.window.num")),
+		QuotaSampleLength:          time.Duration(cfg.Int("quota.window.size.seconds")) * time.Second,
+		FetchMaxBytes:              int(cfg.Int("fetch.max.bytes")),
+		FetchSessions:              int(cfg.Int("max.incremental.fetch.session.cache.slots")),
+		MaxConnectionsPerPrincipal: int(cfg.Int("max.connections.per.principal")),
 	}
 	rights, err := cfg.Authorizer()
 	if err != nil {
@@ -341,11 +349,11 @@ func newServer(cfg *config.Config, live *liveConfig, b *broker) (*kafka.Server, 
 	if rights != nil {
 		o.Authorizer = authz.New(*rights)
 	}
-	for _, l := range listeners {
-		o.Listeners = append(o.Listeners, kafka.Listener{
-			Name: l.Name, Protocol: l.Protocol, Address: l.Address,
-			AdvertisedHost: l.AdvertisedHost, AdvertisedPort: l.AdvertisedPort,
-		})
+	if o.FailedLoginDelay = cfg.Duration("connection.failed.authentication.delay.ms"); o.FailedLoginDelay == 0 {
+		o.FailedLoginDelay = -1 // off; the package's zero is its default
+	}
+	if o.MaxConnectionsPerIPOverrides, err = perIPOverrides(ctx, cfg); err != nil {
+		return nil, err
 	}
 	return kafka.NewServer(o)
 }

@@ -127,7 +127,7 @@ func brokerConfigs(cfg *config.Config) []metadata.BrokerConfig {
 	var out []metadata.BrokerConfig
 	for _, e := range cfg.Entries() {
 		out = append(out, metadata.BrokerConfig{
-			ConfigDef: metadata.ConfigDef{Name: e.Name, Type: e.Type, Default: e.Default, Doc: e.Doc},
+			ConfigDef: metadata.ConfigDef{Name: e.Name, Type: e.Type, Default: e.Default, NoDefault: e.Default == "" && e.Secret, Secret: e.Secret, Doc: e.Doc},
 			Value:     e.Value, Set: e.Set,
 		})
 	}

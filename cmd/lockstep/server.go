@@ -19,6 +19,7 @@ func newServerCommand() *cobra.Command {
 		overrides      []string
 		printConfig    bool
 		printReference bool
+		addScram       []string
 	)
 	c := &cobra.Command{
 		Use:   "server",
@@ -39,11 +40,20 @@ func newServerCommand() *cobra.Command {
 				cfg.Print(cmd.OutOrStdout())
 				return nil
 			}
-			return serve(cmd.Context(), cfg, cmd.OutOrStdout())
+			var users []*firstUser
+			for _, text := range addScram {
+				u, err := parseFirstUser(text)
+				if err != nil {
+					return usageError{err}
+				}
+				users = append(users, u)
+			}
+			return serve(cmd.Context(), cfg, users, cmd.OutOrStdout())
 		},
 	}
 	c.Flags().StringVar(&file, "config", "", "properties file with Kafka's key names")
 	c.Flags().StringArrayVar(&overrides, "override", nil, "key=value that wins over the file; may be repeated")
+	c.Flags().StringArrayVar(&addScram, "add-scram", nil, "SCRAM-SHA-256=[name=NAME,password-file=FILE] (or password=…, and SCRAM-SHA-512): a first user, if not there yet; may be repeated")
 	c.Flags().BoolVar(&printConfig, "print-config", false, "print the effective configuration with origins, and exit")
 	c.Flags().BoolVar(&printReference, "print-reference", false, "print a commented template of all keys, and exit")
 	return c
@@ -60,14 +70,14 @@ func noArguments(c *cobra.Command, args []string) error {
 // recovery at the next start does the rest.
 const stopTimeout = 10 * time.Second
 
-func serve(ctx context.Context, cfg *config.Config, out io.Writer) error {
+func serve(ctx context.Context, cfg *config.Config, users []*firstUser, out io.Writer) error {
 	level := new(slog.LevelVar)
 	level.Set(logLevel(cfg.String("log.level")))
 	logger := newLogger(cfg, level, os.Stderr)
 	for _, w := range cfg.Warnings {
 		logger.Warn(w)
 	}
-	b, err := startBroker(ctx, cfg, level, logger)
+	b, err := startBroker(ctx, cfg, level, logger, users...)
 	if err != nil {
 		return err
 	}

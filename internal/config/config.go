@@ -28,6 +28,7 @@ type Config struct {
 
 	plugins    map[string]*Plugin
 	transports map[string]string // mirror → plugin
+	listener   map[string]listenerValue
 
 	Warnings []string
 }
@@ -37,6 +38,7 @@ func Load(file string, overrides []string) (*Config, error) {
 	c := &Config{
 		values: map[string]string{}, origin: map[string]string{},
 		plugins: map[string]*Plugin{}, transports: map[string]string{},
+		listener: map[string]listenerValue{},
 	}
 	for i := range keys {
 		c.values[keys[i].name] = keys[i].def
@@ -59,10 +61,11 @@ func Load(file string, overrides []string) (*Config, error) {
 			errs = append(errs, c.set(k, strings.TrimSpace(v), file))
 		}
 	}
-	for _, o := range overrides {
+	for i, o := range overrides {
 		k, v, ok := strings.Cut(o, "=")
 		if !ok {
-			errs = append(errs, fmt.Errorf("--override %q is not key=value", o))
+			// Not what it says: it may be a password whose key was forgotten.
+			errs = append(errs, fmt.Errorf("--override number %d is not key=value", i+1))
 			continue
 		}
 		errs = append(errs, c.set(strings.TrimSpace(k), strings.TrimSpace(v), "--override"))
@@ -88,6 +91,9 @@ func (c *Config) set(name, value, origin string) error {
 			}
 			value = strconv.FormatInt(n, 10)
 		}
+	}
+	if taken, err := c.setListener(name, value, origin); taken {
+		return err
 	}
 	k := find(name)
 	if k == nil {
@@ -140,9 +146,11 @@ func (c *Config) checkTogether() []error {
 	}
 	errs = append(errs, c.checkPlugins()...)
 	errs = append(errs, c.checkAuthorizer())
-	if _, err := c.Listeners(); err != nil {
-		errs = append(errs, err)
+	listeners, err := c.Listeners()
+	if err != nil {
+		return append(errs, err)
 	}
+	errs = append(errs, c.checkSecurity(listeners)...)
 	return errs
 }
 
@@ -185,6 +193,7 @@ type Entry struct {
 	Type    metadata.ConfigType
 	Set     bool // the operator gave it a value
 	Dynamic bool // it may change while the server runs
+	Secret  bool // its value is left out
 }
 
 // Entries lists the effective configuration by name.
@@ -192,10 +201,21 @@ func (c *Config) Entries() []Entry {
 	out := make([]Entry, 0, len(keys))
 	for i := range keys {
 		k := &keys[i]
-		out = append(out, Entry{
+		e := Entry{
 			Name: k.name, Value: c.values[k.name], Default: k.def, Doc: k.doc, Origin: c.origin[k.name],
-			Type: k.configType(), Set: c.IsSet(k.name), Dynamic: k.dynamic,
-		})
+			Type: k.configType(), Set: c.IsSet(k.name), Dynamic: k.dynamic, Secret: k.secret,
+		}
+		if e.Secret {
+			e.Value = ""
+		}
+		out = append(out, e)
+	}
+	for name, v := range c.listener {
+		e := Entry{Name: name, Value: v.value, Doc: v.key.doc, Origin: v.origin, Type: v.key.configType(), Set: true, Secret: v.key.secret}
+		if e.Secret {
+			e.Value = ""
+		}
+		out = append(out, e)
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
 	return out
@@ -204,6 +224,9 @@ func (c *Config) Entries() []Entry {
 // Print writes the effective configuration with the origin of each value.
 func (c *Config) Print(w io.Writer) {
 	for _, e := range c.Entries() {
+		if e.Secret && e.Set {
+			e.Value = "[hidden]"
+		}
 		fmt.Fprintf(w, "%s=%s  # %s\n", e.Name, e.Value, e.Origin)
 	}
 }
@@ -218,7 +241,12 @@ func PrintReference(w io.Writer) {
 		}
 		fmt.Fprintf(w, "#%s=%s\n\n", k.name, k.def)
 	}
-	fmt.Fprint(w, `# A plugin process: its executable, the file's SHA-256, and its arguments.
+	fmt.Fprint(w, `# Keys that begin with ssl. and sasl., connections.max.reauth.ms and max.connections
+# may stand for one listener, and those of SASL for one of its mechanisms:
+#listener.name.NAME.ssl.keystore.location=/etc/lockstep/server.pem
+#listener.name.NAME.MECHANISM.sasl.jaas.config=
+
+# A plugin process: its executable, the file's SHA-256, and its arguments.
 #plugin.NAME.path=/usr/local/lib/lockstep/policy
 #plugin.NAME.sha256=
 #plugin.NAME.args=

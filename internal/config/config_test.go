@@ -25,7 +25,7 @@ func load(t *testing.T, file string, overrides ...string) (*Config, error) {
 func TestFaultsNameTheKey(t *testing.T) {
 	for _, bad := range []string{
 		"node.id=one", "node.id=-1", "num.partitions=0", "durability=maybe", "auto.create.topics.enable=yes",
-		"listeners=9092", "listeners=PLAINTEXT://h:99999", "listeners=SSL://h:1", "log.dirs=a,./a", "log.dirs=,",
+		"listeners=9092", "listeners=PLAINTEXT://h:99999", "listeners=KERBEROS://h:1", "log.dirs=a,./a", "log.dirs=,",
 		"log.cleaner.min.cleanable.ratio=1.5", "log.cleaner.min.cleanable.ratio=NaN", "log.cleaner.io.max.bytes.per.second=0",
 		"log.cleaner.min.compaction.lag.ms=9223372036854775808",
 		"metadata.etcd.endpoints=h:2379", "min.insync.replica=2", "controller.quorum.voters=2@h:1",

@@ -32,8 +32,10 @@ type key struct {
 	max     int64 // of numbers; 0 = no limit
 	nonzero bool  // of numbers: the range has a hole at 0
 	choices string
-	list    bool // a text of several values, separated by commas
-	dynamic bool // may change while the server runs (kafka-configs): a row of internal/metadata too
+	secret  bool  // never printed
+	scope   scope // prefixes it may stand behind
+	list    bool  // a text of several values, separated by commas
+	dynamic bool  // may change while the server runs (kafka-configs): a row of internal/metadata too
 	doc     string
 }
 
@@ -41,12 +43,14 @@ const unlimited = int64(1<<63 - 1)
 
 // keys is every server option. Names without a prefix of ours are Kafka's, and
 // mean what they mean there.
-var keys = []key{
+var keys = append(serverKeys, securityKeys...)
+
+var serverKeys = []key{
 	{name: "node.id", kind: integer, def: "1", max: 1 << 30, doc: "Number of this node, unique in the cluster. It cannot change once data exist."},
 	{name: "process.roles", kind: choice, def: "broker,controller", choices: "broker,controller|controller,broker", list: true, doc: "What this process is. This version runs broker and controller in one process."},
 	{name: "listeners", kind: text, def: "PLAINTEXT://127.0.0.1:9092", list: true, doc: "NAME://HOST:PORT[,…] to listen on. An empty host listens on every address. Port 0 takes a free one."},
 	{name: "advertised.listeners", kind: text, def: "", list: true, doc: "NAME://HOST:PORT[,…] that clients are told. Default: listeners, with this machine's name for an empty host."},
-	{name: "listener.security.protocol.map", kind: text, def: "PLAINTEXT:PLAINTEXT", list: true, doc: "NAME:PROTOCOL[,…]. This version serves PLAINTEXT only; anything else is refused at start."},
+	{name: "listener.security.protocol.map", kind: text, def: "PLAINTEXT:PLAINTEXT", list: true, doc: "NAME:PROTOCOL[,…] of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL. A listener that is not named here has the protocol of its name."},
 	{name: "inter.broker.listener.name", kind: text, def: "", doc: "Listener that brokers use among themselves. Default: the first one."},
 	{name: "controller.listener.names", kind: text, def: "", list: true, doc: "Accepted for Kafka's configuration files. The controller of a single node listens on loopback only."},
 	{name: "controller.quorum.voters", kind: text, def: "", list: true, doc: "ID@HOST:PORT of the controllers. This version runs one: empty, or this node alone. The port is where its etcd peers listen."},
@@ -172,10 +176,15 @@ func jvmOnly(name string) bool {
 	case "num.network.threads", "num.io.threads", "num.recovery.threads.per.data.dir", "background.threads", "log.cleaner.io.buffer.size", "log.cleaner.io.buffer.load.factor",
 		"queued.max.requests", "socket.send.buffer.bytes", "socket.receive.buffer.bytes", "metric.reporters",
 		"num.replica.fetchers", "log.flush.interval.messages", "log.flush.interval.ms", "metrics.num.samples",
-		"auto.include.jmx.reporter", "security.providers":
+		"auto.include.jmx.reporter", "security.providers",
+		"ssl.provider", "ssl.keymanager.algorithm", "ssl.trustmanager.algorithm", "ssl.secure.random.implementation",
+		"ssl.endpoint.identification.algorithm", "ssl.allow.dn.changes", "ssl.allow.san.changes", "sasl.server.max.receive.size",
+		"sasl.oauthbearer.scope.claim.name", "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", "sasl.oauthbearer.token.endpoint.url",
+		"sasl.oauthbearer.header.urlencode":
 		return true
 	}
 	return strings.HasSuffix(name, ".class") || strings.HasSuffix(name, ".class.name") ||
+		strings.HasPrefix(name, "sasl.kerberos.") || strings.HasPrefix(name, "sasl.login.") ||
 		strings.HasPrefix(name, "share.coordinator.")
 }
 
@@ -190,6 +199,9 @@ func find(name string) *key {
 
 // configType is the type that Kafka's tools are told.
 func (k *key) configType() metadata.ConfigType {
+	if k.secret {
+		return metadata.TypePassword
+	}
 	switch k.kind {
 	case boolean:
 		return metadata.TypeBoolean

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/lockstep-kafka/lockstep/internal/clientconfig"
 )
 
 // Listener is one entry of listeners with what clients are told about it.
@@ -15,6 +17,10 @@ type Listener struct {
 	Address        string // host:port to bind
 	AdvertisedHost string
 	AdvertisedPort int32 // 0: the port that was bound
+
+	Loopback       bool              // only this machine reaches it
+	MaxConnections int               // listener.name.NAME.max.connections; 0: no limit of its own
+	Security       map[string]string // its ssl.* and sasl.* keys; secrets in clear
 }
 
 // Listeners parses listeners, advertised.listeners and the protocol map.
@@ -49,10 +55,14 @@ func (c *Config) Listeners() ([]Listener, error) {
 		if !ok {
 			protocol = b.name
 		}
-		if protocol != "PLAINTEXT" {
-			return nil, fmt.Errorf("listeners: %s has security protocol %s; this version serves PLAINTEXT only", b.name, protocol)
+		switch protocol {
+		case clientconfig.Plaintext, clientconfig.SSL, clientconfig.SASLPlaintext, clientconfig.SASLSSL:
+		default:
+			return nil, fmt.Errorf("listeners: %s has security protocol %s, which is none of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL; see listener.security.protocol.map", b.name, protocol)
 		}
 		l := Listener{Name: b.name, Protocol: protocol, Address: net.JoinHostPort(b.host, strconv.Itoa(b.port)), AdvertisedHost: b.host}
+		l.Loopback, l.Security = loopback(b.host), c.security(b.name, protocol)
+		l.MaxConnections, _ = strconv.Atoi(l.Security["max.connections"])
 		for _, a := range advertised {
 			if a.name == b.name {
 				l.AdvertisedHost, l.AdvertisedPort = a.host, int32(a.port)

@@ -40,6 +40,8 @@ type conn struct {
 	host     string // "/" and the ip, as Kafka prints it
 	// principal is who the peer is: ANONYMOUS where the listener asks for nothing.
 	principal authz.Principal
+	counted   bool // in the server's count of the principal's connections
+	login     login
 
 	// ctx ends with the connection. waitCtx ends earlier: when the server
 	// wants to close and nobody should wait for events any more.
@@ -61,6 +63,9 @@ func newConn(s *Server, l *listener, nc net.Conn, ip string) *conn {
 	c := &conn{server: s, listener: l, ip: ip, host: "/" + ip, principal: authz.Anonymous}
 	c.nc = l.wrapTLS(nc)
 	c.tcp, _ = c.nc.(*net.TCPConn)
+	if l.SASL != nil {
+		c.login.phase = loginHandshake
+	}
 	c.r = bufio.NewReaderSize(c.nc, readBuffer)
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	c.waitCtx, c.cancelWait = context.WithCancel(c.ctx)
@@ -85,6 +90,7 @@ func (c *conn) serve() {
 	err := c.loop()
 	switch {
 	case err == nil, errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF), c.aborted.Load(), c.gone.Load():
+	case errors.Is(err, errLogin), errors.Is(err, errSessionOver):
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, net.ErrClosed):
 		log.Debug("connection closed", "client", c.ip, "err", err)
 	default:
@@ -121,17 +127,31 @@ func (c *conn) loop() error {
 	}
 }
 
-// handshake secures the connection, where it is to be, within the time of one
-// frame.
+// handshake secures the connection, where it is to be, and learns who the peer is
+// from its certificate.
 func (c *conn) handshake() error {
+	if c.login.pending() {
+		c.login.deadline = time.Now().Add(c.server.o.LoginTimeout)
+	}
 	secure, ok := c.nc.(*tls.Conn)
 	if !ok {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(c.waitCtx, c.server.o.FrameTimeout)
+	ctx, cancel := context.WithTimeout(c.waitCtx, c.server.o.LoginTimeout)
 	defer cancel()
 	if err := secure.HandshakeContext(ctx); err != nil {
 		return fmt.Errorf("TLS handshake on listener %s: %w", c.listener.Name, err)
+	}
+	peer := secure.ConnectionState().PeerCertificates
+	if len(peer) == 0 || c.listener.SASL != nil || c.listener.CertificateName == nil {
+		return nil
+	}
+	name, err := c.listener.CertificateName(peer[0])
+	if err != nil {
+		return fmt.Errorf("client certificate on listener %s: %w", c.listener.Name, err)
+	}
+	if !c.server.enter(c, authz.Principal{Type: authz.UserType, Name: name}) {
+		return errLogin
 	}
 	return nil
 }
@@ -170,7 +190,7 @@ func (c *conn) idle() error {
 		return err
 	}
 	c.server.memory.release(&c.frame)
-	c.nc.SetReadDeadline(time.Now().Add(c.server.o.IdleTimeout))
+	c.nc.SetReadDeadline(c.login.clamp(time.Now().Add(c.server.o.IdleTimeout)))
 	if c.server.closing.Load() {
 		return nil // drainAndLeave may have set its deadline before ours
 	}
@@ -184,15 +204,21 @@ func (c *conn) idle() error {
 // readFrame reads one request into c.frame. How long it may take grows with
 // its size as it arrives, so that a slow peer holds neither memory nor a place.
 func (c *conn) readFrame() error {
+	if c.login.wantsRaw() {
+		c.extend(0)
+		buf, err := wire.ReadFrame(c.r, maxLoginToken, c.frame.buf)
+		c.frame.buf = buf
+		return err
+	}
 	if c.buffersWhole() {
-		buf, err := wire.ReadRequestFrame(c.r, c.server.o.requestLimit, c.frame.buf, c.grower(c.ctx))
+		buf, err := wire.ReadRequestFrame(c.r, c.requestLimit, c.frame.buf, c.grower(c.ctx))
 		c.frame.buf = buf
 		return err
 	}
 	deadline := c.extend(cap(c.frame.buf))
 	ctx, cancel := context.WithDeadline(c.ctx, deadline)
 	defer cancel()
-	buf, err := wire.ReadRequestFrame(c.r, c.server.o.requestLimit, c.frame.buf, c.grower(ctx))
+	buf, err := wire.ReadRequestFrame(c.r, c.requestLimit, c.frame.buf, c.grower(ctx))
 	c.frame.buf = buf
 	return err
 }
@@ -220,7 +246,7 @@ func (c *conn) grower(ctx context.Context) wire.Grow {
 // extend gives the peer time for n more bytes.
 func (c *conn) extend(n int) time.Time {
 	const bytesPerSecond = 256 << 10
-	d := time.Now().Add(c.server.o.FrameTimeout + time.Duration(n/bytesPerSecond)*time.Second)
+	d := c.login.clamp(time.Now().Add(c.server.o.FrameTimeout + time.Duration(n/bytesPerSecond)*time.Second))
 	c.nc.SetReadDeadline(d)
 	return d
 }

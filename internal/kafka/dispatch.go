@@ -73,6 +73,9 @@ const (
 	keySyncGroup   = 14
 	keyApiVersions = 18
 
+	keySaslHandshake    = 17
+	keySaslAuthenticate = 36
+
 	maxKey = 107
 )
 
@@ -121,6 +124,8 @@ func (s *Server) registerAll() {
 	s.registerIncrementalAlterConfigs()
 	s.registerDescribeClientQuotas()
 	s.registerAlterClientQuotas()
+	s.registerSaslHandshake()
+	s.registerSaslAuthenticate()
 	s.registerDescribeUserScramCredentials()
 	s.registerAlterUserScramCredentials()
 	s.registerDescribeCluster()
@@ -146,6 +151,9 @@ func (s *Server) lookup(key, version int16) *api {
 // dispatch handles the request in c.frame.
 func (c *conn) dispatch() error {
 	s := c.server
+	if c.login.wantsRaw() {
+		return c.stepRaw()
+	}
 	r := request{ctx: c.ctx, conn: c, received: s.o.Clock.Now()}
 	var body []byte
 	var err error
@@ -153,6 +161,9 @@ func (c *conn) dispatch() error {
 		return err
 	}
 	r.flexible = wire.IsFlexible(r.header.Key, r.header.Version)
+	if v := c.login.admit(r.header.Key, r.received); v != serve {
+		return c.decline(&r, v)
+	}
 	a := s.lookup(r.header.Key, r.header.Version)
 	if a == nil {
 		if r.header.Key == keyApiVersions {
@@ -171,7 +182,21 @@ func (c *conn) dispatch() error {
 	if err != nil {
 		return fmt.Errorf("%s version %d from client %q: %w", keyName(a.key), r.header.Version, r.clientID(), err)
 	}
-	return nil
+	return c.login.failed
+}
+
+// decline does what login.admit decided about a request that is not served.
+func (c *conn) decline(r *request, v verdict) error {
+	if v == expired {
+		c.server.metrics.sessionsOver.Inc()
+		return errSessionOver
+	}
+	if v != hangUp {
+		if err := c.answerIllegal(r); err != nil || v == illegal {
+			return err
+		}
+	}
+	return fmt.Errorf("client %q sends %s instead of a login", r.clientID(), keyName(r.header.Key))
 }
 
 // handleDecoded is the way of every key without a path of its own.

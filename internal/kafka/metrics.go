@@ -20,6 +20,7 @@ type serverMetrics struct {
 	produced, fetched                                  *metrics.Counter
 	denied, auditLost                                  *metrics.Counter
 	throttled                                          *metrics.Counter
+	sessionsOver                                       *metrics.Counter
 }
 
 func newServerMetrics(s *Server) *serverMetrics {
@@ -34,6 +35,7 @@ func newServerMetrics(s *Server) *serverMetrics {
 		throttled:    obs.Counter("lockstep_requests_throttled_total"),
 		produced:     obs.Counter("lockstep_produced_bytes_total"),
 		fetched:      obs.Counter("lockstep_fetched_bytes_total"),
+		sessionsOver: obs.Counter("lockstep_sessions_expired_total"),
 		denied:       obs.Counter("lockstep_requests_denied_total"),
 		auditLost:    obs.Counter("lockstep_audit_lines_lost_total"),
 	}
@@ -45,6 +47,19 @@ func newServerMetrics(s *Server) *serverMetrics {
 	obs.Gauge("lockstep_connections", func() float64 { return float64(s.connections()) }, "node", m.node)
 	obs.Gauge("lockstep_fetch_sessions", func() float64 { return float64(s.sessions.len()) }, "node", m.node)
 	return m
+}
+
+// loggedIn counts a login, or the renewal of a session.
+func (m *serverMetrics) loggedIn(listener string, again bool) {
+	if again {
+		obs.Counter("lockstep_reauthentications_total", "listener", listener).Inc()
+		return
+	}
+	obs.Counter("lockstep_authentications_total", "listener", listener).Inc()
+}
+
+func (m *serverMetrics) loginRefused(listener string) {
+	obs.Counter("lockstep_authentication_failures_total", "listener", listener).Inc()
 }
 
 func (m *serverMetrics) unregister() {

@@ -2,13 +2,16 @@ package kafka
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"math"
+	"strings"
 	"time"
 
+	"github.com/lockstep-kafka/lockstep/internal/authn"
 	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/clock"
 	"github.com/lockstep-kafka/lockstep/internal/controller"
@@ -22,14 +25,21 @@ import (
 // Listener is one address the server listens on.
 type Listener struct {
 	Name     string // e.g. PLAINTEXT; unique
-	Protocol string // PLAINTEXT or SSL
+	Protocol string // PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL
 	Address  string // host:port to bind; port 0 takes a free one
 	// AdvertisedHost and AdvertisedPort are what Metadata tells clients.
 	// Empty host: the bound one, or the machine's name when that is a
 	// wildcard. Zero port: the bound one.
 	AdvertisedHost string
 	AdvertisedPort int32
-	TLS            *tls.Config // for SSL
+	TLS            *tls.Config // for SSL and SASL_SSL
+	// CertificateName makes the principal's name of a client's certificate. Nil:
+	// certificates name nobody.
+	CertificateName func(*x509.Certificate) (string, error)
+	SASL            *authn.SASL // for SASL_PLAINTEXT and SASL_SSL
+	// MaxConnections bounds the connections of this listener
+	// (listener.name.NAME.max.connections); 0: no limit of its own.
+	MaxConnections int
 }
 
 // Options configures a Server. Names in parentheses are Kafka's keys.
@@ -81,6 +91,17 @@ type Options struct {
 	// its own).
 	MaxConnections      int
 	MaxConnectionsPerIP int
+	// MaxConnectionsPerIPOverrides are other limits for single addresses, and
+	// MaxConnectionsPerPrincipal one for each client that has said who it is
+	// (max.connections.per.ip.overrides, max.connections.per.principal; default no
+	// limit).
+	MaxConnectionsPerIPOverrides map[string]int
+	MaxConnectionsPerPrincipal   int
+	// LoginTimeout is how long TLS and SASL may take together, default 10 s.
+	// FailedLoginDelay holds back the first answer to a failed login
+	// (connection.failed.authentication.delay.ms, default 100 ms; negative: none).
+	LoginTimeout     time.Duration
+	FailedLoginDelay time.Duration
 	// IdleTimeout closes a connection without requests
 	// (connections.max.idle.ms, default 10 min). FrameTimeout is how long a
 	// request may take to arrive, beside a second per 256 KiB; WriteTimeout how
@@ -119,6 +140,9 @@ func (o *Options) EnsureDefaults() {
 	setDefault(&o.RequestMemory, 512<<20)
 	setDefault(&o.MaxConnections, 10_000)
 	setDefault(&o.MaxConnectionsPerIP, math.MaxInt)
+	setDefault(&o.MaxConnectionsPerPrincipal, math.MaxInt)
+	setDefault(&o.LoginTimeout, loginTimeout)
+	setDefault(&o.FailedLoginDelay, 100*time.Millisecond)
 	setDefault(&o.IdleTimeout, 10*time.Minute)
 	setDefault(&o.FrameTimeout, 30*time.Second)
 	setDefault(&o.WriteTimeout, 30*time.Second)
@@ -153,13 +177,15 @@ func (o *Options) Validate() error {
 		}
 		names[l.Name] = true
 		switch l.Protocol {
-		case "PLAINTEXT":
-		case "SSL":
-			if l.TLS == nil {
-				bad("listeners: %s is SSL and has no certificate", l.Name)
+		case "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL":
+			if strings.HasSuffix(l.Protocol, "SSL") != (l.TLS != nil) {
+				bad("listeners: %s is %s: a certificate belongs to SSL and SASL_SSL, and only there", l.Name, l.Protocol)
+			}
+			if strings.HasPrefix(l.Protocol, "SASL") != (l.SASL != nil) {
+				bad("listeners: %s is %s: mechanisms belong to SASL_PLAINTEXT and SASL_SSL, and only there", l.Name, l.Protocol)
 			}
 		default:
-			bad("listeners: %s: protocol %q is not served; use PLAINTEXT or SSL", l.Name, l.Protocol)
+			bad("listeners: %s: protocol %q is none of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL", l.Name, l.Protocol)
 		}
 	}
 	if o.MaxProduceBytes < 1<<10 || o.MaxProduceBytes > math.MaxInt32 {
@@ -175,6 +201,7 @@ func (o *Options) Validate() error {
 	}{
 		{"max.connections", o.MaxConnections},
 		{"max.connections.per.ip", o.MaxConnectionsPerIP},
+		{"max.connections.per.principal", o.MaxConnectionsPerPrincipal},
 		{"fetch.max.bytes", o.FetchMaxBytes},
 		{"max.incremental.fetch.session.cache.slots", o.FetchSessions},
 	} {

@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/lockstep-kafka/lockstep/internal/authn"
+	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/clock"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/quota"
@@ -29,7 +31,8 @@ type Server struct {
 	sessions  *sessionCache
 	metrics   *serverMetrics
 	quotas    *quota.Limiter
-	unwatch   func()            // ends the watch of the quotas
+	unwatch   func() // ends the watch of the quotas
+	delays    *authn.Delays
 	static    map[string]string // the configs that the broker's own file sets
 
 	// How many connections are open at most, in all and from one address. They
@@ -48,8 +51,10 @@ type Server struct {
 		sync.Mutex
 		conns map[*conn]struct{}
 		// turnedAway are connections that came too fast, until they are closed.
-		turnedAway map[net.Conn]clock.Timer
-		perIP      map[string]int
+		turnedAway   map[net.Conn]clock.Timer
+		perIP        map[string]int
+		perListener  map[*listener]int
+		perPrincipal map[authz.Principal]int
 	}
 	running sync.WaitGroup // connections
 }
@@ -78,6 +83,9 @@ func NewServer(o Options) (*Server, error) {
 	s.mu.conns = map[*conn]struct{}{}
 	s.mu.perIP = map[string]int{}
 	s.mu.turnedAway = map[net.Conn]clock.Timer{}
+	s.mu.perListener = map[*listener]int{}
+	s.mu.perPrincipal = map[authz.Principal]int{}
+	s.delays = authn.NewDelays(max(o.FailedLoginDelay, 0), o.Clock)
 	s.registerAll()
 	s.metrics = newServerMetrics(s)
 	for _, l := range o.Listeners {
@@ -178,8 +186,14 @@ func (s *Server) admit(l *listener, nc net.Conn) {
 		s.turnAway(nc, wait)
 		return
 	}
+	perIP, ok := s.o.MaxConnectionsPerIPOverrides[host]
+	if !ok {
+		perIP = int(s.maxConnsPerIP.Load())
+	}
 	s.mu.Lock()
-	if s.closing.Load() || int64(len(s.mu.conns)) >= s.maxConns.Load() || int64(s.mu.perIP[host]) >= s.maxConnsPerIP.Load() {
+	full := int64(len(s.mu.conns)) >= s.maxConns.Load() || s.mu.perIP[host] >= perIP ||
+		l.MaxConnections > 0 && s.mu.perListener[l] >= l.MaxConnections
+	if s.closing.Load() || full {
 		s.mu.Unlock()
 		s.metrics.refused.Inc()
 		nc.Close()
@@ -188,6 +202,7 @@ func (s *Server) admit(l *listener, nc net.Conn) {
 	c := newConn(s, l, nc, host)
 	s.mu.conns[c] = struct{}{}
 	s.mu.perIP[host]++
+	s.mu.perListener[l]++
 	s.running.Add(1)
 	s.mu.Unlock()
 	go func() {
@@ -204,10 +219,29 @@ func (s *Server) SetConnectionLimits(all, perIP int) {
 	s.maxConnsPerIP.Store(int64(perIP))
 }
 
+// enter lets a connection speak for a principal, unless that has too many already.
+func (s *Server) enter(c *conn, p authz.Principal) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.perPrincipal[p] >= s.o.MaxConnectionsPerPrincipal {
+		s.metrics.refused.Inc()
+		return false
+	}
+	s.mu.perPrincipal[p]++
+	c.principal, c.counted = p, true
+	return true
+}
+
 func (s *Server) forget(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.mu.conns, c)
+	s.mu.perListener[c.listener]--
+	if c.counted {
+		if s.mu.perPrincipal[c.principal]--; s.mu.perPrincipal[c.principal] == 0 {
+			delete(s.mu.perPrincipal, c.principal)
+		}
+	}
 	if s.mu.perIP[c.ip]--; s.mu.perIP[c.ip] == 0 {
 		delete(s.mu.perIP, c.ip)
 	}

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"crypto/sha512"
 	"hash"
+	"math/big"
 	"strings"
 
 	"github.com/RaduBerinde/btreemap"
@@ -96,6 +97,13 @@ func NewScramCredential(user string, m ScramMechanism, iterations int32, salt, s
 	}
 }
 
+// ScramSalt makes a salt of at least 17 random bytes in the form of Kafka's tools,
+// so that one that stands for nothing (see internal/authn) looks like any other.
+func ScramSalt(random []byte) []byte {
+	n := new(big.Int).SetBytes(random[:17])
+	return []byte(n.Rsh(n, 6).Text(36))
+}
+
 // scramKey orders credentials by user first, so that one user's are one range.
 type scramKey struct {
 	user      string
@@ -125,6 +133,17 @@ func (img *Image) ScramOf(user string) []*ScramCredential {
 		list = append(list, c)
 	}
 	return list
+}
+
+// ScramIterations is the count that the first user of a mechanism has, or the least
+// allowed: operators use one.
+func (img *Image) ScramIterations(m ScramMechanism) int32 {
+	for c := range values(img.scram) {
+		if c.Mechanism == m {
+			return c.Iterations
+		}
+	}
+	return MinScramIterations
 }
 
 // ScramCredentials returns all credentials by user and mechanism.
