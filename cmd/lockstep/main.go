@@ -73,6 +73,7 @@ func newRootCommand() *cobra.Command {
 	root.AddCommand(
 		newServerCommand(),
 		newMirrorsCommand(),
+		newACLsCommand(),
 		newDumpLogCommand(),
 		newRepairCommand(),
 		newPerfCommand(),
