@@ -60,6 +60,8 @@ func (w *secured) requests() []rightsRequest {
 		{"sync-group", func() kmsg.Request { return at(3, &kmsg.SyncGroupRequest{Group: group, MemberID: "m"}) }},
 		{"describe-groups", func() kmsg.Request { return at(5, &kmsg.DescribeGroupsRequest{Groups: []string{group}}) }},
 		{"list-groups", func() kmsg.Request { return at(4, &kmsg.ListGroupsRequest{}) }},
+		{"sasl-handshake", func() kmsg.Request { return at(1, &kmsg.SASLHandshakeRequest{Mechanism: "PLAIN"}) }},
+		{"sasl-authenticate", func() kmsg.Request { return at(2, &kmsg.SASLAuthenticateRequest{}) }},
 		{"api-versions", func() kmsg.Request {
 			return at(3, &kmsg.ApiVersionsRequest{ClientSoftwareName: "test", ClientSoftwareVersion: "1"})
 		}},
