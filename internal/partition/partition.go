@@ -48,9 +48,10 @@ type Partition struct {
 type view struct {
 	leaderID      int32
 	leaderEpoch   int32
-	leader        bool // this broker leads
-	attached      bool // belongs to a mirror and is not STOPPED: client writes are refused (L18)
-	compacted     bool // the log is compacted
+	leader        bool         // this broker leads
+	attached      bool         // belongs to a mirror and is not STOPPED: client writes are refused (L18)
+	compacted     bool         // the log is compacted
+	compression   *compression // nil: batches stay as clients compress them
 	highWatermark int64
 	offline       error // why the log cannot be used; nil if it can
 	gone          bool  // topic deleted or broker closing
@@ -66,6 +67,7 @@ type topicSettings struct {
 	afterMaxMs      int64
 	compacted       bool // cleanup.policy has compact in it: records need keys
 	deleted         bool // cleanup.policy has delete in it
+	compression     *compression
 	fsync           bool // durability=fsync: the high watermark and acks=all wait for the disk (D11)
 }
 
@@ -143,6 +145,7 @@ func (p *Partition) update(t *metadata.Topic, mp *metadata.Partition, settings t
 	next.leader = mp.Leader == p.nodeID
 	next.attached = t.ReadOnly(mp)
 	next.compacted = settings.compacted
+	next.compression = settings.compression
 	p.settings = settings
 
 	var failed []pendingAck
@@ -280,9 +283,11 @@ func settingsOf(get func(string) string) topicSettings {
 	}
 	const never = int64(1<<63 - 1)
 	compacted, deleted := cleanupPolicy(get)
+	maxMessageBytes := int(number("max.message.bytes", 1048588))
 	return topicSettings{
-		compacted: compacted, deleted: deleted,
-		maxMessageBytes: int(number("max.message.bytes", 1048588)),
+		compression: compressionOf(get, maxMessageBytes),
+		compacted:   compacted, deleted: deleted,
+		maxMessageBytes: maxMessageBytes,
 		minInSync:       int(number("min.insync.replicas", 1)),
 		logAppendTime:   get("message.timestamp.type") == "LogAppendTime",
 		beforeMaxMs:     number("message.timestamp.before.max.ms", never),

@@ -583,3 +583,85 @@ func TestTopicDefaultsChange(t *testing.T) {
 	w.m.SetTopicDefaults(nil)
 	tooLarge(false)
 }
+
+// compression.type other than producer compresses a client's batches anew, and
+// nothing else: not those that have the codec, not those of a mirror. What its
+// producer sends again is known again.
+func TestCompressionType(t *testing.T) {
+	w := newWorld(t)
+	p := w.apply(func(t *metadata.Topic) {
+		t.Configs = map[string]string{"compression.type": "zstd", "durability": "replicated"}
+	})
+	h := record.NoProducer(1_000_000)
+	h.ProducerID, h.ProducerEpoch, h.BaseSequence = 9, 0, 0
+	b := record.Build(h, []record.Record{{Value: bytes.Repeat([]byte("v"), 1000)}, {OffsetDelta: 1, Value: []byte("w")}})
+	for range 2 {
+		if a := w.wait(produce(p, bytes.Clone(b), 1)); a.err != nil || a.r.BaseOffset != 0 || end(p) != 2 {
+			t.Fatal(a, end(p))
+		}
+	}
+	codec := func(offset int64) record.Codec {
+		t.Helper()
+		r, err := p.Read(ReadRequest{Offset: offset, MaxBytes: 1 << 20, CurrentLeaderEpoch: -1, LastFetchedEpoch: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.View.Release()
+		raw := make([]byte, r.View.Len())
+		if _, err := r.View.ReadAt(raw, 0); err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := record.Next(raw)
+		if err != nil || got.VerifyCRC() != nil {
+			t.Fatal(err)
+		}
+		return got.Codec()
+	}
+	if c := codec(0); c != record.CodecZstd {
+		t.Error(c)
+	}
+	w.apply(func(t *metadata.Topic) {
+		t.Configs = map[string]string{"compression.type": "producer", "durability": "replicated"}
+	})
+	if a := w.wait(produce(p, batch(1), 1)); a.err != nil || codec(2) != record.CodecNone {
+		t.Error(a, codec(2))
+	}
+	// Uncompressed may grow beyond what a batch may have.
+	w.apply(func(t *metadata.Topic) {
+		t.Configs = map[string]string{"compression.type": "uncompressed", "durability": "replicated", "max.message.bytes": "500"}
+	})
+	small, release, err := segment.Recompress(record.Batch(b), segment.Compression{Codec: record.CodecGzip}, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	small.SetBaseOffset(0)
+	if a := w.wait(produce(p, bytes.Clone(small), 1)); !errors.Is(a.err, ErrTooLarge) || len(small) > 500 {
+		t.Error(a)
+	}
+}
+
+// A client cannot say that the broker set the time, nor send records that are too
+// old or too new, whichever of a batch's records is.
+func TestTimestampBounds(t *testing.T) {
+	w := newWorld(t) // its clock stands at 1 000 000
+	p := w.apply(func(t *metadata.Topic) {
+		t.Configs = map[string]string{"message.timestamp.before.max.ms": "1000", "message.timestamp.after.max.ms": "500", "durability": "replicated"}
+	})
+	for _, tc := range []struct {
+		base, last int64
+		ok         bool
+	}{
+		{1_000_000, 1_000_000, true}, {999_000, 1_000_500, true}, {998_999, 1_000_000, false}, {1_000_000, 1_000_501, false}, {-1, -1, true},
+	} {
+		b := record.Build(record.NoProducer(tc.base), []record.Record{{Value: []byte("a")}, {OffsetDelta: 1, TimestampDelta: tc.last - tc.base, Value: []byte("b")}})
+		if a := w.wait(produce(p, b, 1)); (a.err == nil) != tc.ok || !tc.ok && !errors.Is(a.err, ErrTimestamp) {
+			t.Errorf("%+v: %v", tc, a.err)
+		}
+	}
+	h := record.NoProducer(1_000_000)
+	h.TimestampType = record.LogAppendTime
+	if a := w.wait(produce(p, record.Build(h, []record.Record{{Value: []byte("a")}}), 1)); !errors.Is(a.err, ErrTimestamp) {
+		t.Error(a.err)
+	}
+}

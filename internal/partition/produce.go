@@ -35,6 +35,14 @@ type ProduceResult struct {
 // A batch that the producer sent before (same id, epoch and sequence) is
 // answered with the offset it already has; it is not appended again.
 func (p *Partition) Produce(records []byte, o ProduceOptions, done func(ProduceResult, error)) {
+	if v := p.view.Load(); v.compression != nil && v.usable() == nil && !v.attached {
+		p.recompress(v.compression, records, o, done)
+		return
+	}
+	p.produce(records, o, done)
+}
+
+func (p *Partition) produce(records []byte, o ProduceOptions, done func(ProduceResult, error)) {
 	fail := func(err error) { done(ProduceResult{BaseOffset: -1, LogAppendTime: -1, LogStart: -1}, p.wrap(err)) }
 
 	p.appendMu.Lock()
@@ -116,12 +124,17 @@ func (p *Partition) admitLocked(records []byte, o ProduceOptions) (record.Batch,
 	if o.Acks == -1 && len(p.tracker.ISR()) < s.minInSync {
 		return nil, fmt.Errorf("%w: %d < %d", ErrNotEnoughReplicas, len(p.tracker.ISR()), s.minInSync)
 	}
+	if b.TimestampType() == record.LogAppendTime {
+		return nil, fmt.Errorf("%w: the batch says that a broker has set its time, and comes from a client", ErrTimestamp)
+	}
 	if !s.logAppendTime {
-		now, ts := p.clock.Now().UnixMilli(), b.MaxTimestamp()
+		now := p.clock.Now().UnixMilli()
 		// Written as differences that cannot overflow for any timestamp: a
 		// client may send ±2^62.
-		if ts >= 0 && ((ts > now && ts-now > s.afterMaxMs) || (ts < now && now-ts > s.beforeMaxMs)) {
-			return nil, fmt.Errorf("%w: %d ms, now %d ms", ErrTimestamp, ts, now)
+		for _, ts := range [...]int64{b.BaseTimestamp(), b.MaxTimestamp()} { // the first record's, and the newest
+			if ts >= 0 && ((ts > now && ts-now > s.afterMaxMs) || (ts < now && now-ts > s.beforeMaxMs)) {
+				return nil, fmt.Errorf("%w: %d ms, now %d ms", ErrTimestamp, ts, now)
+			}
 		}
 	}
 	return b, nil

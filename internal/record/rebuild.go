@@ -97,11 +97,16 @@ type Rebuild struct {
 	// deltas have to count then.
 	Horizon    int64
 	SetHorizon bool
+
+	// Codec, if SetCodec, is what Records are compressed with; otherwise it is what
+	// the batch's were.
+	Codec    Codec
+	SetCodec bool
 }
 
 // AppendRebuilt appends a batch with b's header and other records. Everything
 // that the header says and Rebuild does not stays: offsets, leader epoch,
-// producer and sequences, codec, flags.
+// producer and sequences, flags.
 func (b Batch) AppendRebuilt(dst []byte, r Rebuild) ([]byte, error) {
 	if size := HeaderSize + len(r.Records); size > math.MaxInt32 {
 		return dst, fmt.Errorf("record: rebuilt batch at offset %d would have %d bytes", b.BaseOffset(), size)
@@ -114,8 +119,11 @@ func (b Batch) AppendRebuilt(dst []byte, r Rebuild) ([]byte, error) {
 	if b.TimestampType() == CreateTime {
 		binary.BigEndian.PutUint64(n[posMaxTimestamp:], uint64(r.MaxTimestamp))
 	}
+	if r.SetCodec {
+		binary.BigEndian.PutUint16(n[posAttributes:], uint16(b.Attributes()&^attrCodec|int16(r.Codec)))
+	}
 	if r.SetHorizon {
-		binary.BigEndian.PutUint16(n[posAttributes:], uint16(b.Attributes()|attrDeleteHorizon))
+		binary.BigEndian.PutUint16(n[posAttributes:], uint16(n.Attributes()|attrDeleteHorizon))
 		binary.BigEndian.PutUint64(n[posBaseTimestamp:], uint64(r.Horizon))
 	}
 	n.seal()
