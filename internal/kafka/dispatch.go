@@ -66,12 +66,16 @@ type api struct {
 
 // Keys that this package treats by name.
 const (
-	keyProduce     = 0
-	keyFetch       = 1
-	keyListOffsets = 2
-	keyJoinGroup   = 11
-	keySyncGroup   = 14
-	keyApiVersions = 18
+	keyProduce                = 0
+	keyFetch                  = 1
+	keyListOffsets            = 2
+	keyOffsetCommit           = 8
+	keyOffsetFetch            = 9
+	keyJoinGroup              = 11
+	keySyncGroup              = 14
+	keyApiVersions            = 18
+	keyTxnOffsetCommit        = 28
+	keyConsumerGroupHeartbeat = 68
 
 	keySaslHandshake    = 17
 	keySaslAuthenticate = 36
@@ -126,6 +130,12 @@ func (s *Server) registerAll() {
 	s.registerAlterClientQuotas()
 	s.registerSaslHandshake()
 	s.registerSaslAuthenticate()
+	s.registerElectLeaders()
+	s.registerAlterPartitionReassignments()
+	s.registerListPartitionReassignments()
+	s.registerUpdateFeatures()
+	s.registerListConfigResources()
+	s.registerDescribeTopicPartitions()
 	s.registerDescribeUserScramCredentials()
 	s.registerAlterUserScramCredentials()
 	s.registerDescribeCluster()

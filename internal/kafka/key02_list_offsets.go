@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -13,7 +14,7 @@ import (
 	"github.com/lockstep-kafka/lockstep/segment"
 )
 
-// ListOffsets (v1-v10)
+// ListOffsets (v1-v11)
 //
 // Behavior:
 //   - Latest is the high watermark, or with read_committed the last stable
@@ -22,8 +23,10 @@ import (
 //   - While a log's history is being gathered, what needs it waits for some
 //     seconds: librdkafka's look-up by time gives up on the error at once.
 //   - Each topic needs Describe.
-//   - Everything is local: earliest local is the log start, the last tiered
-//     offset does not exist.
+//   - Everything is local: earliest local is the log start; the last tiered
+//     offset, and the first that waits for upload, do not exist.
+//   - A timestamp that is a name of a later version, or of none, is
+//     UNSUPPORTED_VERSION.
 //
 // Version notes:
 //   - v2: isolation level
@@ -35,17 +38,23 @@ import (
 //   - v8: timestamp -4, the earliest local offset (KIP-405)
 //   - v9: timestamp -5, the last tiered offset (KIP-1005)
 //   - v10: timeout (KIP-1075); nothing here waits for remote storage
-//
-// Not done: v11, the earliest offset that is waiting for upload.
+//   - v11: timestamp -6, the earliest offset that waits for upload (KIP-1023)
 func (s *Server) registerListOffsets() {
-	s.register(keyListOffsets, 1, 10, s.listOffsets)
+	s.register(keyListOffsets, 1, 11, s.listOffsets)
 }
 
 // Timestamps that the partition does not know.
 const (
 	tsEarliestLocal = -4
 	tsLastTiered    = -5
+	tsPendingUpload = -6
 )
+
+// namedSince is the version that brought each name among the timestamps.
+var namedSince = map[int64]int16{
+	partition.Latest: 1, partition.Earliest: 1, partition.MaxTimestamp: 7,
+	tsEarliestLocal: 8, tsLastTiered: 9, tsPendingUpload: 11,
+}
 
 // historyWait stays well below the request timeouts of clients.
 const historyWait = 5 * time.Second
@@ -76,9 +85,9 @@ func (s *Server) listOffsets(r *request, body kmsg.Request) (kmsg.Response, erro
 			} else if p == nil {
 				err = missing(topic, in.Partition, false)
 			} else {
-				out.Offset, out.Timestamp, out.LeaderEpoch, err = listOffset(p, in, req.IsolationLevel)
+				out.Offset, out.Timestamp, out.LeaderEpoch, err = listOffset(p, in, req.Version, req.IsolationLevel)
 				if errors.Is(err, segment.ErrRebuilding) && p.Ready(ctx) == nil {
-					out.Offset, out.Timestamp, out.LeaderEpoch, err = listOffset(p, in, req.IsolationLevel)
+					out.Offset, out.Timestamp, out.LeaderEpoch, err = listOffset(p, in, req.Version, req.IsolationLevel)
 				}
 			}
 			if err != nil {
@@ -95,12 +104,15 @@ func (s *Server) listOffsets(r *request, body kmsg.Request) (kmsg.Response, erro
 	return resp, nil
 }
 
-func listOffset(p *partition.Partition, in *kmsg.ListOffsetsRequestTopicPartition, isolation int8) (offset, timestamp int64, epoch int32, err error) {
+func listOffset(p *partition.Partition, in *kmsg.ListOffsetsRequestTopicPartition, version int16, isolation int8) (offset, timestamp int64, epoch int32, err error) {
 	ts := in.Timestamp
+	if since, named := namedSince[ts]; ts < 0 && (!named || version < since) {
+		return -1, -1, -1, fmt.Errorf("%w: timestamp %d in version %d", kerr.UnsupportedVersion, ts, version)
+	}
 	switch ts {
 	case tsEarliestLocal:
 		ts = partition.Earliest
-	case tsLastTiered:
+	case tsLastTiered, tsPendingUpload:
 		// The leader checks still hold; only the answer is empty.
 		_, _, _, err = p.ListOffset(partition.Earliest, isolation, in.CurrentLeaderEpoch)
 		return -1, -1, -1, err

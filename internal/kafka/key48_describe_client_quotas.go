@@ -46,6 +46,7 @@ func (s *Server) describeClientQuotas(r *request, body kmsg.Request) (kmsg.Respo
 		resp.ErrorCode, resp.ErrorMessage = errorCode(err)
 		return resp, nil
 	}
+	resp.Entries = []kmsg.DescribeClientQuotasResponseEntry{} // null means an error to the Java client
 	for e, values := range s.o.Controller.Image().Quotas() {
 		if !filter(e) {
 			continue

@@ -79,9 +79,12 @@ type Options struct {
 
 	// MaxProduceBytes bounds a produce request (socket.request.max.bytes,
 	// default 100 MiB). Every other request is held to MaxRequestBytes, default
-	// 1 MiB: decoding multiplies a body by up to 32.
+	// 1 MiB, unless it is of a group.
 	MaxProduceBytes int
 	MaxRequestBytes int
+	// MaxGroupRequestBytes bounds the requests of consumer groups, which grow with
+	// the group (default 16 MiB). What decoding them takes is measured before.
+	MaxGroupRequestBytes int
 	// RequestMemory is what frames being read or handled may hold together
 	// (queued.max.request.bytes, default 512 MiB); readers wait beyond it.
 	RequestMemory int64
@@ -137,6 +140,7 @@ func (o *Options) EnsureDefaults() {
 	setDefault(&o.AutoCreateReplicas, 1)
 	setDefault(&o.MaxProduceBytes, 100<<20)
 	setDefault(&o.MaxRequestBytes, 1<<20)
+	setDefault(&o.MaxGroupRequestBytes, 16<<20)
 	setDefault(&o.RequestMemory, 512<<20)
 	setDefault(&o.MaxConnections, 10_000)
 	setDefault(&o.MaxConnectionsPerIP, math.MaxInt)
@@ -214,8 +218,13 @@ func (o *Options) Validate() error {
 
 // requestLimit is the most bytes a frame of the key may have.
 func (o *Options) requestLimit(key int16) int {
-	if key == keyProduce {
+	switch key {
+	case keyProduce:
 		return o.MaxProduceBytes
+	case keyOffsetCommit, keyOffsetFetch, keyJoinGroup, keySyncGroup, keyTxnOffsetCommit, keyConsumerGroupHeartbeat:
+		// One group of thousands of members or partitions says it all in one
+		// request: a leader's SyncGroup has everybody's assignment in it.
+		return max(o.MaxGroupRequestBytes, o.MaxRequestBytes)
 	}
 	return o.MaxRequestBytes
 }

@@ -30,8 +30,8 @@ import (
 // exempt are the keys that request_percentage does not count: a login, and what
 // brokers of a cluster ask of each other.
 func exempt(key int16) bool {
-	const saslHandshake, writeTxnMarkers, saslAuthenticate = 17, 27, 36
-	return waits(key) || key == saslHandshake || key == writeTxnMarkers || key == saslAuthenticate
+	const writeTxnMarkers = 27
+	return waits(key) || key == keySaslHandshake || key == writeTxnMarkers || key == keySaslAuthenticate
 }
 
 // throttle makes a request's client wait; the longest of several counts.

@@ -106,6 +106,12 @@ func TestClientQuotas(t *testing.T) {
 			t.Errorf("bad entry %d: code %d", i, code)
 		}
 	}
+	none := kmsg.NewPtrDescribeClientQuotasRequest()
+	none.SetVersion(1)
+	none.Strict = true // for entities without any part: there are none
+	if resp := ask[*kmsg.DescribeClientQuotasResponse](t, c, none); resp.Entries == nil || len(resp.Entries) != 0 {
+		t.Errorf("%+v", resp) // null would end the Java client's call
+	}
 	res, _ := newAdmin(t).DescribeClientQuotas(t.Context(), false, []kadm.DescribeClientQuotaComponent{{Type: "user", MatchName: name("tcq-bad")}})
 	if len(res) != 0 {
 		t.Error("validated only, and there:", res)

@@ -97,6 +97,25 @@ func (w *secured) requests() []rightsRequest {
 		{"delete-acls", func() kmsg.Request {
 			return at(3, &kmsg.DeleteACLsRequest{Filters: []kmsg.DeleteACLsRequestFilter{{ResourceType: 1, ResourceName: &gone, ResourcePatternType: 3, Operation: 1, PermissionType: 1}}})
 		}},
+		{"elect-leaders", func() kmsg.Request {
+			return at(2, &kmsg.ElectLeadersRequest{Topics: []kmsg.ElectLeadersRequestTopic{{Topic: topic, Partitions: one}}})
+		}},
+		{"alter-partition-reassignments", func() kmsg.Request {
+			return at(1, &kmsg.AlterPartitionAssignmentsRequest{Topics: []kmsg.AlterPartitionAssignmentsRequestTopic{{Topic: topic,
+				Partitions: []kmsg.AlterPartitionAssignmentsRequestTopicPartition{{}}}}})
+		}},
+		{"list-partition-reassignments", func() kmsg.Request { return at(0, &kmsg.ListPartitionReassignmentsRequest{}) }},
+		{"describe-client-quotas", func() kmsg.Request { return at(1, &kmsg.DescribeClientQuotasRequest{}) }},
+		{"alter-client-quotas", func() kmsg.Request {
+			return at(1, &kmsg.AlterClientQuotasRequest{ValidateOnly: true, Entries: []kmsg.AlterClientQuotasRequestEntry{{
+				Entity: []kmsg.AlterClientQuotasRequestEntryEntity{{Type: "user", Name: &gone}}}}})
+		}},
+		{"update-features", func() kmsg.Request { return at(2, &kmsg.UpdateFeaturesRequest{ValidateOnly: true}) }},
+		{"list-config-resources", func() kmsg.Request { return at(1, &kmsg.ListConfigResourcesRequest{}) }},
+		{"describe-topic-partitions", func() kmsg.Request {
+			return at(0, &kmsg.DescribeTopicPartitionsRequest{ResponsePartitionLimit: 10,
+				Topics: []kmsg.DescribeTopicPartitionsRequestTopic{{Topic: topic}}})
+		}},
 		{"describe-log-dirs", func() kmsg.Request { return at(4, &kmsg.DescribeLogDirsRequest{}) }},
 		{"create-partitions", func() kmsg.Request {
 			return at(3, &kmsg.CreatePartitionsRequest{ValidateOnly: true, Topics: []kmsg.CreatePartitionsRequestTopic{{Topic: topic, Count: 5}}})
