@@ -16,7 +16,7 @@ SEED     ?= 0
 
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
 
-.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop matrix kill powercut bench brokerbench microbench compactbench hostile restartbench partitionsbench torture crash planted race fuzz clean
+.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop matrix kill powercut bench brokerbench microbench compactbench hostile scale restartbench partitionsbench torture crash planted race fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,7 +64,7 @@ lint: ## gofmt, go vet with all build tags, seams and step functions
 	if [ -n "$$unformatted" ]; then echo "not formatted (run gofmt -w):"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) vet -tags interop ./...
-	$(GO) vet -tags torture,planted ./cmd/lockstep ./fixtures/hostile ./fixtures/killloop ./fixtures/restart ./internal/partition
+	$(GO) vet -tags torture,planted ./cmd/lockstep ./fixtures/hostile ./fixtures/killloop ./fixtures/restart ./fixtures/scale ./internal/partition
 	$(GO) run ./internal/tidy/stepvet ./segment ./pipeline ./internal/...
 	$(GO) mod verify
 	cd fixtures/clients/go && $(GO) vet ./... && $(GO) mod verify
@@ -91,6 +91,9 @@ hostile: build ## N fuzzed and hostile requests (1000000) beside a good client: 
 	$(HOSTILE) -n $(or $(filter-out 50000,$(N)),1000000) -seed $(SEED)
 
 HOSTILE = $(GO) test -tags torture -count=1 -timeout 120m -v -run '^TestHostile$$' ./fixtures/hostile -args
+
+scale: build ## 2000 connections, 5000 partitions, 200 groups at once: they work; memory, time
+	$(GO) test -tags torture -count=1 -timeout 30m -v -run '^TestScale$$' ./fixtures/scale
 
 KILLLOOP = $(GO) test -tags torture -count=1 -timeout 60m -v ./fixtures/killloop
 

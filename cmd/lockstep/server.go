@@ -66,8 +66,9 @@ func noArguments(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// stopTimeout bounds a graceful stop; what is not finished by then is cut, and
-// recovery at the next start does the rest.
+// stopTimeout bounds the end of a start that failed; server.stop.timeout.ms that
+// of a server. What is not finished by then is cut, and recovery at the next start
+// does the rest.
 const stopTimeout = 10 * time.Second
 
 func serve(ctx context.Context, cfg *config.Config, users []*firstUser, out io.Writer) error {
@@ -76,6 +77,11 @@ func serve(ctx context.Context, cfg *config.Config, users []*firstUser, out io.W
 	logger := newLogger(cfg, level, os.Stderr)
 	for _, w := range cfg.Warnings {
 		logger.Warn(w)
+	}
+	if warning, err := checkDescriptors(cfg); err != nil {
+		return err
+	} else if warning != "" {
+		logger.Warn(warning)
 	}
 	b, err := startBroker(ctx, cfg, level, logger, users...)
 	if err != nil {
@@ -93,7 +99,7 @@ func serve(ctx context.Context, cfg *config.Config, users []*firstUser, out io.W
 	case err = <-b.failed:
 		logger.Error("stopping after a failure", "err", err)
 	}
-	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Duration("server.stop.timeout.ms"))
 	defer cancel()
 	if stopErr := b.stop(stopCtx); err == nil {
 		err = stopErr

@@ -75,6 +75,7 @@ var serverKeys = []key{
 	{name: "socket.request.max.bytes", kind: bytesize, def: "104857600", min: 1024, max: 1 << 30, doc: "Largest produce request. Other requests have smaller limits of their own."},
 	{name: "max.connections", kind: integer, def: "10000", min: 1, max: 1 << 30, dynamic: true, doc: "Client connections in all."},
 	{name: "max.connections.per.ip", kind: integer, def: "2147483647", min: 1, max: 1<<31 - 1, dynamic: true, doc: "Client connections from one address."},
+	{name: "server.stop.timeout.ms", kind: milliseconds, def: "10000", min: 100, doc: "How long a stop (SIGTERM) may take to answer what is under way; then connections are closed. Long polls and joins are answered at once, new requests are left to the next start."},
 	{name: "connections.max.idle.ms", kind: milliseconds, def: "600000", min: 1000, doc: "Close a connection that was idle for this long."},
 	{name: "fetch.max.bytes", kind: bytesize, def: "57671680", min: 1024, max: 1 << 30, doc: "Largest fetch response, whatever the client asks for. A larger first batch is still returned whole."},
 	{name: "max.incremental.fetch.session.cache.slots", kind: integer, def: "1000", max: 1 << 20, doc: "Fetch sessions kept. More save bytes per request with many consumers and cost memory."},

@@ -467,6 +467,40 @@ func TestBounds(t *testing.T) {
 }
 
 // Groups that never stored anything are not kept.
+// What members say of themselves is bounded for a group and for all of them, and
+// given back when they leave.
+func TestMemberBytes(t *testing.T) {
+	log := newMemoryLog(1)
+	o := log.options(clock.NewManual(epoch0))
+	o.InitialRebalanceDelay, o.MaxGroupBytes, o.MaxMemberBytes = -1, 12_000, 15_000
+	c := start(t, o)
+	lead(t, c, 1)
+	with := func(group string, bytes int) JoinResult {
+		r := join("")
+		r.Group, r.Protocols[0].Metadata = group, make([]byte, bytes)
+		return c.Join(t.Context(), r)
+	}
+	first := with("a", 10_000)
+	if first.Err != nil {
+		t.Fatal(first.Err)
+	}
+	if r := with("a", 3000); !errors.Is(r.Err, ErrGroupFull) {
+		t.Error("a group takes more than its bound:", r.Err)
+	}
+	if r := with("b", 6000); !errors.Is(r.Err, ErrNotAvailable) {
+		t.Error("all groups take more than their bound:", r.Err)
+	}
+	if r := with("b", 3000); r.Err != nil {
+		t.Error("a small member is refused:", r.Err)
+	}
+	if r := c.Leave(t.Context(), &LeaveRequest{Group: "a", Members: []LeaveMember{{MemberID: first.MemberID}}}); r.Err != nil || r.Members[0] != nil {
+		t.Fatal(r)
+	}
+	if r := with("c", 6000); r.Err != nil {
+		t.Error("room that was left is not given:", r.Err, c.memberBytes.Load())
+	}
+}
+
 func TestForgets(t *testing.T) {
 	ctx := context.Background()
 	log, clk := newMemoryLog(1), clock.NewManual(epoch0)
