@@ -335,6 +335,7 @@ func newServer(ctx context.Context, cfg *config.Config, live *liveConfig, b *bro
 		FetchMaxBytes:              int(cfg.Int("fetch.max.bytes")),
 		FetchSessions:              int(cfg.Int("max.incremental.fetch.session.cache.slots")),
 		MaxConnectionsPerPrincipal: int(cfg.Int("max.connections.per.principal")),
+		UnverifiedTransactions:     !cfg.Bool("transaction.partition.verification.enable"),
 	}
 	rights, err := cfg.Authorizer()
 	if err != nil {

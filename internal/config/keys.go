@@ -127,6 +127,7 @@ var serverKeys = []key{
 	{name: "group.min.session.timeout.ms", kind: milliseconds, def: "6000", min: 1, doc: "Shortest session timeout a member may ask for."},
 	{name: "group.max.session.timeout.ms", kind: milliseconds, def: "1800000", min: 1, doc: "Longest session timeout a member may ask for."},
 	{name: "group.max.size", kind: integer, def: "10000", min: 1, max: 1 << 24, doc: "Members of one group."},
+	{name: "transaction.partition.verification.enable", kind: boolean, def: "true", doc: "Ask the transaction coordinator before the first batch of a transaction in a partition. Without, a client of before transaction version 2 that loses track of its transaction can stop the readers of committed records for good."},
 
 	{name: "transaction.state.log.num.partitions", kind: integer, def: "50", min: 1, max: 10000, doc: "Partitions of __transaction_state when it is created."},
 	{name: "transaction.state.log.replication.factor", kind: integer, def: "3", min: 1, max: 32767, doc: "Its replicas; lowered to the number of live brokers."},

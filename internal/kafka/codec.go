@@ -46,12 +46,12 @@ func (r *bodyReader) unsafeString() string {
 	return r.UnsafeString()
 }
 
-// nullableStringPresent skips a nullable string and tells whether it was there.
-func (r *bodyReader) nullableStringPresent() bool {
+// unsafeNullableString aliases the body; nil is null.
+func (r *bodyReader) unsafeNullableString() *string {
 	if r.flexible {
-		return r.UnsafeCompactNullableString() != nil
+		return r.UnsafeCompactNullableString()
 	}
-	return r.UnsafeNullableString() != nil
+	return r.UnsafeNullableString()
 }
 
 func (r *bodyReader) nullableBytes() []byte {

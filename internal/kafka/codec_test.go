@@ -50,9 +50,9 @@ func TestParseProduce(t *testing.T) {
 		}
 		body := req.AppendTo(nil)
 		p := produceCall{version: v}
-		transactional, err := p.parse(body)
-		if err != nil || transactional != (v >= 3) || p.acks != -1 || len(p.parts) != 6 {
-			t.Fatalf("version %d: %v %v acks %d, %d parts", v, err, transactional, p.acks, len(p.parts))
+		txnID, err := p.parse(body)
+		if err != nil || (txnID != nil && *txnID == "tx") != (v >= 3) || p.acks != -1 || len(p.parts) != 6 {
+			t.Fatalf("version %d: %v %v acks %d, %d parts", v, err, txnID, p.acks, len(p.parts))
 		}
 		for i, part := range p.parts {
 			topic, index := req.Topics[i/3], int32(i%3)

@@ -40,6 +40,7 @@ var (
 	errUnknownTopicID   = errors.New("no such topic id")
 	errTransactions     = errors.New("transactions are not supported by this version of Lockstep")
 	errInternalTopic    = errors.New("clients may not write to an internal topic")
+	errTxnUnsettled     = errors.New("the transaction's coordinator cannot tell yet whether the partition is in it")
 	errConnClosing      = errors.New("connection is closing")
 
 	errTopicDenied   = errors.New("not authorized for this topic")
@@ -66,6 +67,8 @@ var errorTable = []struct {
 	// that comes with this one.
 	{errTransactions, kerr.TransactionalIDAuthorizationFailed.Code},
 
+	// Asked again by every producer, without a look for another leader.
+	{errTxnUnsettled, kerr.NotEnoughReplicas.Code},
 	{errInternalTopic, kerr.InvalidTopicException.Code},
 
 	{errMechanism, kerr.UnsupportedSaslMechanism.Code},

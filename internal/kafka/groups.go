@@ -27,6 +27,9 @@ func (s *Server) registerGroups() {
 	s.registerListGroups()
 	s.registerDeleteGroups()
 	s.registerOffsetDelete()
+	if s.o.Transactions != nil {
+		s.registerTxnOffsetCommit()
+	}
 }
 
 // groupCode is errorCode for the keys of groups.

@@ -34,6 +34,9 @@ import (
 //     error.
 //   - Idempotent batches (KIP-98) are answered again with their first offset
 //     when they come twice.
+//   - Transactional batches need the right to write with their transactional id,
+//     of which a request has one, and one producer. The first of a transaction in
+//     a partition waits for the coordinator (produce_txn.go).
 //
 // Version notes:
 //   - v0-v2: advertised and answered with UNSUPPORTED_VERSION, as Apache Kafka 4
@@ -44,9 +47,12 @@ import (
 //   - v8: record_errors, error_message (KIP-467)
 //   - v9: flexible (KIP-482)
 //   - v10: current leader and node endpoints on NOT_LEADER_OR_FOLLOWER (KIP-951)
+//   - v11: TRANSACTION_ABORTABLE for a partition that is not in the transaction;
+//     INVALID_TXN_STATE before (KIP-890)
+//   - v12: adds the partition to the transaction (KIP-890, transaction version 2)
 //   - v13: topics by id (KIP-516)
 //
-// Not done: transactional batches (see key 22), record_errors (a batch is
+// Not done: record_errors (a batch is
 // refused as a whole), throttle time.
 func (s *Server) registerProduce() {
 	s.add(api{key: keyProduce, min: 3, max: 13, advertisedMin: 0, stream: s.produce})
@@ -66,6 +72,9 @@ type producePart struct {
 	records   []byte
 	partition *partition.Partition
 
+	transactional bool                    // as far as verify has looked
+	verification  *partition.Verification // between verify and the append
+
 	code   int16
 	result partition.ProduceResult
 	err    error
@@ -80,6 +89,7 @@ type produceCall struct {
 	received time.Time
 	parts    []producePart
 	throttle int32 // milliseconds
+	checkTxn bool  // transactional batches must be of a transaction that is under way
 
 	// open counts the partitions that have not answered, and one for the
 	// handler itself until it has put the call into the outbox. Whoever takes
@@ -95,15 +105,17 @@ var produceCalls = sync.Pool{New: func() any { return new(produceCall) }}
 func (s *Server) produce(r *request, body []byte) error {
 	p := produceCalls.Get().(*produceCall)
 	p.conn, p.version, p.corr, p.received = r.conn, r.header.Version, r.header.CorrelationID, r.received
-	p.boxed = false
-	transactional, err := p.parse(body)
+	p.boxed, p.checkTxn = false, true
+	txnID, err := p.parse(body)
 	if err != nil {
 		p.recycle()
 		return err
 	}
 	p.resolve(s, r)
+	refused := p.verify(s, r, txnID)
 	s.audit(r, nil)
-	p.append(s, transactional)
+	p.append(s, refused)
+	p.endVerifications()
 	s.throttleProduce(r, len(body))
 	p.throttle = millis(r.wait)
 	r.conn.mute(r, nil)
@@ -118,10 +130,10 @@ func (s *Server) throttleProduce(r *request, size int) {
 
 // parse reads the request without the message codec: it is the hottest one,
 // may be 100 MiB long, and its records must stay where they are.
-func (p *produceCall) parse(body []byte) (transactional bool, err error) {
+func (p *produceCall) parse(body []byte) (txnID *string, err error) {
 	r := bodyReader{kbin.Reader{Src: body}, p.version >= 9}
 	if p.version >= 3 {
-		transactional = r.nullableStringPresent()
+		txnID = r.unsafeNullableString()
 	}
 	p.acks = r.Int16()
 	r.Int32() // timeout: single-replica acknowledgements end by themselves
@@ -143,7 +155,7 @@ func (p *produceCall) parse(body []byte) (transactional bool, err error) {
 		r.tags()
 	}
 	r.tags()
-	return transactional, r.Complete()
+	return txnID, r.Complete()
 }
 
 // resolve finds the partitions and gives the parts names that outlive the
@@ -201,8 +213,9 @@ func missing(t *metadata.Topic, index int32, byID bool) error {
 	return partition.ErrNotLeader
 }
 
-// append hands every partition its batch.
-func (p *produceCall) append(s *Server, transactional bool) {
+// append hands every partition its batch; refused is what is wrong with the
+// request.
+func (p *produceCall) append(s *Server, refused error) {
 	p.open.Store(1)
 	for i := range p.parts {
 		part := &p.parts[i]
@@ -212,8 +225,8 @@ func (p *produceCall) append(s *Server, transactional bool) {
 			part.err = kerr.UnsupportedVersion
 		case p.acks < -1 || p.acks > 1:
 			part.err = kerr.InvalidRequiredAcks
-		case transactional || isTransactional(part.records):
-			part.err = errTransactions
+		case refused != nil:
+			part.err = refused
 		}
 		if part.err != nil {
 			part.result = partition.ProduceResult{BaseOffset: -1, LogAppendTime: -1, LogStart: -1}
@@ -221,20 +234,13 @@ func (p *produceCall) append(s *Server, transactional bool) {
 		}
 		s.metrics.produced.Add(len(part.records))
 		p.open.Add(1)
-		part.partition.Produce(part.records, partition.ProduceOptions{Acks: p.acks}, func(res partition.ProduceResult, err error) {
+		part.partition.Produce(part.records, partition.ProduceOptions{Acks: p.acks, Verify: p.checkTxn, Verification: part.verification}, func(res partition.ProduceResult, err error) {
 			part.result, part.err = res, err
 			if p.open.Add(-1) == 0 {
 				p.finish()
 			}
 		})
 	}
-}
-
-// isTransactional looks at the attributes of the first batch header, which
-// VerifyProduce has not seen yet: no transaction may begin that nobody ends.
-func isTransactional(records []byte) bool {
-	const attributes = 21
-	return len(records) >= attributes+2 && binary.BigEndian.Uint16(records[attributes:])&(1<<4) != 0
 }
 
 // hand puts the call where its answer leaves in order: straight into the

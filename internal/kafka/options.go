@@ -54,6 +54,11 @@ type Options struct {
 	// Transactions coordinates transactional ids; nil refuses them.
 	Transactions *txn.Coordinator
 
+	// UnverifiedTransactions takes transactional batches of clients before
+	// transaction version 2 without asking whether their transaction is under way
+	// (transaction.partition.verification.enable=false).
+	UnverifiedTransactions bool
+
 	// Authorizer decides what clients may do (authorizer.class.name); nil allows
 	// everything. What the broker does by itself is not asked about.
 	Authorizer *authz.Authorizer

@@ -10,6 +10,10 @@ import (
 // AnyEpoch in the place of a leader epoch: the one that the partition has.
 const AnyEpoch int32 = -1
 
+// EpochBump is the transaction version from which on a marker has the producer's
+// next epoch (KIP-890).
+const EpochBump = producer.EpochBump
+
 // Marker ends a transaction in one partition.
 type Marker struct {
 	ProducerID    int64
@@ -18,8 +22,7 @@ type Marker struct {
 	// CoordinatorEpoch fences coordinators that were replaced: it is the leader
 	// epoch of their partition of __transaction_state.
 	CoordinatorEpoch int32
-	// Version is the transaction's version. From producer.EpochBump on the
-	// marker has the producer's next epoch.
+	// Version is the transaction's version; see EpochBump.
 	Version int
 }
 
