@@ -27,5 +27,5 @@
 // with its stack. Everything a client can understand is an error code in an
 // answer, chosen in errors.go and nowhere else.
 //
-// What it refuses: transactions, and follower fetches from other brokers.
+// What it refuses: follower fetches from other brokers.
 package kafka

@@ -38,7 +38,6 @@ const (
 var (
 	errUnknownPartition = errors.New("no such topic or partition")
 	errUnknownTopicID   = errors.New("no such topic id")
-	errTransactions     = errors.New("transactions are not supported by this version of Lockstep")
 	errInternalTopic    = errors.New("clients may not write to an internal topic")
 	errTxnUnsettled     = errors.New("the transaction's coordinator cannot tell yet whether the partition is in it")
 	errConnClosing      = errors.New("connection is closing")
@@ -62,11 +61,6 @@ var errorTable = []struct {
 }{
 	{errUnknownPartition, kerr.UnknownTopicOrPartition.Code},
 	{errUnknownTopicID, kerr.UnknownTopicID.Code},
-	// The one code that makes every client give up on transactions at once:
-	// librdkafka tries all others again for a minute, and prints the message
-	// that comes with this one.
-	{errTransactions, kerr.TransactionalIDAuthorizationFailed.Code},
-
 	// Asked again by every producer, without a look for another leader.
 	{errTxnUnsettled, kerr.NotEnoughReplicas.Code},
 	{errInternalTopic, kerr.InvalidTopicException.Code},

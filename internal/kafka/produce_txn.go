@@ -62,7 +62,7 @@ func (p *produceCall) verify(s *Server, r *request, id *string) error {
 	case first < 0:
 		return nil
 	case s.o.Transactions == nil:
-		return errTransactions
+		return fmt.Errorf("%w: this server has none", txn.ErrNotAvailable)
 	case id == nil || !s.allowed(r, authz.Write, authz.TransactionalID, *id):
 		return errTxnDenied
 	}

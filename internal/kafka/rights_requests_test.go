@@ -80,6 +80,29 @@ func (w *secured) requests() []rightsRequest {
 				Partitions: []kmsg.DeleteRecordsRequestTopicPartition{{Offset: 0}}}}})
 		}},
 		{"init-producer-id", func() kmsg.Request { return at(3, &kmsg.InitProducerIDRequest{ProducerID: -1, ProducerEpoch: -1}) }},
+		{"find-coordinator-of-transactions", func() kmsg.Request {
+			return at(3, &kmsg.FindCoordinatorRequest{CoordinatorType: 1, CoordinatorKey: gone})
+		}},
+		{"init-producer-id-of-transactions", func() kmsg.Request {
+			return at(3, &kmsg.InitProducerIDRequest{TransactionalID: &gone, ProducerID: -1, ProducerEpoch: -1}) // no timeout that is taken
+		}},
+		{"add-partitions-to-txn", func() kmsg.Request {
+			return at(3, &kmsg.AddPartitionsToTxnRequest{TransactionalID: gone, Topics: []kmsg.AddPartitionsToTxnRequestTopic{{Topic: topic, Partitions: one}}})
+		}},
+		{"add-partitions-to-txn-by-brokers", func() kmsg.Request {
+			return at(4, &kmsg.AddPartitionsToTxnRequest{Transactions: []kmsg.AddPartitionsToTxnRequestTransaction{{TransactionalID: gone,
+				Topics: []kmsg.AddPartitionsToTxnRequestTransactionTopic{{Topic: topic, Partitions: one}}}}})
+		}},
+		{"add-offsets-to-txn", func() kmsg.Request { return at(3, &kmsg.AddOffsetsToTxnRequest{TransactionalID: gone, Group: group}) }},
+		{"txn-offset-commit", func() kmsg.Request {
+			return at(3, &kmsg.TxnOffsetCommitRequest{TransactionalID: gone, Group: group, ProducerID: 1 << 40, Generation: -1,
+				Topics: []kmsg.TxnOffsetCommitRequestTopic{{Topic: topic, Partitions: []kmsg.TxnOffsetCommitRequestTopicPartition{{}}}}})
+		}},
+		{"end-txn", func() kmsg.Request { return at(3, &kmsg.EndTxnRequest{TransactionalID: gone}) }},
+		{"describe-transactions", func() kmsg.Request {
+			return at(0, &kmsg.DescribeTransactionsRequest{TransactionalIDs: []string{gone}})
+		}},
+		{"list-transactions", func() kmsg.Request { return at(1, &kmsg.ListTransactionsRequest{DurationFilterMillis: -1}) }},
 		{"offset-for-leader-epoch", func() kmsg.Request {
 			return at(3, &kmsg.OffsetForLeaderEpochRequest{ReplicaID: -1, Topics: []kmsg.OffsetForLeaderEpochRequestTopic{{Topic: topic,
 				Partitions: []kmsg.OffsetForLeaderEpochRequestTopicPartition{{CurrentLeaderEpoch: -1}}}}})

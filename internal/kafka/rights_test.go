@@ -17,6 +17,7 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/group"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/mirror"
+	"github.com/lockstep-kafka/lockstep/internal/txn"
 	"github.com/lockstep-kafka/lockstep/internal/wire"
 )
 
@@ -80,15 +81,27 @@ func newSecured(t *testing.T, change ...func(*Options)) *secured {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cancel := b.controller.Watch(groups.Apply)
+	states := txn.NewPartitionStore(b.partitions, b.controller.Image)
+	txns, err := txn.New(txn.Options{
+		NodeID: 1, Partitions: states.Partitions, Append: states.Append, Load: states.Load, TopicPartitions: 2,
+		NewProducerID: txn.NewProducerIDs(b.controller.AllocateProducerIDs).Next,
+		WriteMarkers:  MarkerWriter{b.partitions, groups}.WriteMarkers(b.controller.Image),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel := b.controller.Watch(func(prev, next *metadata.Image) {
+		groups.Apply(prev, next)
+		txns.Apply(next)
+	})
 	w.server = anotherServer(t, func(o *Options) {
-		o.Groups, o.Mirrors = groups, mirror.NewCoordinator(manager)
+		o.Groups, o.Mirrors, o.Transactions = groups, mirror.NewCoordinator(manager), txns
 		o.Authorizer = authz.New(authz.Options{})
 		for _, f := range change {
 			f(o)
 		}
 	})
-	t.Cleanup(func() { cancel(); groups.Close(); manager.Close() })
+	t.Cleanup(func() { cancel(); txns.Close(); groups.Close(); manager.Close() })
 
 	// A mirror and a group that exist, with a source that nobody has.
 	err = b.controller.CreateMirror(t.Context(), w.prefix, map[string]string{
@@ -187,6 +200,10 @@ func (w *secured) shown(resp kmsg.Response) int {
 	case *kmsg.ListGroupsResponse:
 		for _, g := range resp.Groups {
 			count(g.Group)
+		}
+	case *kmsg.ListTransactionsResponse:
+		for _, id := range resp.TransactionStates {
+			count(id.TransactionalID)
 		}
 	case *wire.ListClusterMirrorsResponse:
 		for _, m := range resp.Mirrors {

@@ -126,7 +126,7 @@ func TestProduceErrors(t *testing.T) {
 		{"unknown partition", -1, 7, batchOf("a"), kerr.UnknownTopicOrPartition.Code},
 		{"negative partition", -1, -1, batchOf("a"), kerr.UnknownTopicOrPartition.Code},
 		{"unknown acks", 2, 0, batchOf("a"), kerr.InvalidRequiredAcks.Code},
-		{"transactional", -1, 0, transactional, kerr.TransactionalIDAuthorizationFailed.Code},
+		{"transactional", -1, 0, transactional, kerr.CoordinatorNotAvailable.Code},
 	} {
 		for _, v := range []int16{3, 7, 9, 12, 13} {
 			req := produceTo(topic, tc.index, tc.acks, bytes.Clone(tc.records))
