@@ -16,7 +16,7 @@ SEED     ?= 0
 
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
 
-.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop matrix kill powercut bench brokerbench microbench compactbench hostile scale restartbench partitionsbench torture crash planted race fuzz clean
+.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop matrix kill powercut bench peers brokerbench microbench compactbench hostile scale restartbench partitionsbench torture crash planted race fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -99,6 +99,9 @@ KILLLOOP = $(GO) test -tags torture -count=1 -timeout 60m -v ./fixtures/killloop
 
 bench: build ## the mirror path beside the null mirror: MB/s and CPU s/GB (size: BENCH_MB)
 	LOCKSTEP_BENCH_MB=$(BENCH_MB) $(GO) test -tags interop -count=1 -timeout 60m -run '^$$' -bench Mirror -benchtime 3x ./fixtures/interop/
+
+peers: build ## the test suites of franz-go and librdkafka against our server (one: SUITE=kgo, RUN=TestX)
+	$(GO) run ./fixtures/peers -suite '$(SUITE)' -run '$(RUN)'
 
 brokerbench: build ## produce and consume beside Apache Kafka: MB/s, CPU s/GB, p99 at half load (size: BENCH_MB)
 	LOCKSTEP_BENCH_MB=$(BENCH_MB) $(GO) test -tags interop -count=1 -timeout 60m -run '^$$' -bench Broker -benchtime 3x ./fixtures/interop/
