@@ -12,6 +12,7 @@ TORTURE_FILES ?= 2000
 CYCLES   ?= 50
 GB       ?= 10
 N        ?= 50000
+REQUESTS ?= 1000000
 SEED     ?= 0
 
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
@@ -55,6 +56,7 @@ demo: build ## two clusters, a mirror, failover and failback in under a minute
 
 check: deps lint test interop ## everything: what a change has to pass
 	$(MAKE) kill powercut CYCLES=3
+	$(HOSTILE) -n 5000 -calm 3s
 
 test: ## all tests that need nothing but Go
 	$(GO) test ./...
@@ -87,8 +89,8 @@ powercut: ## the same on a file system that loses what is not synced; and proof 
 	$(GO) build -tags torture,planted -o bin/lockstep-torture ./cmd/lockstep
 	LOCKSTEP_BIN=$(CURDIR)/bin/lockstep-torture $(KILLLOOP) -run '^TestPowerCut' -args -cycles $(CYCLES) -seed $(SEED)
 
-hostile: build ## N fuzzed and hostile requests (1000000) beside a good client: no panic, memory, its p99 (SEED= repeats)
-	$(HOSTILE) -n $(or $(filter-out 50000,$(N)),1000000) -seed $(SEED)
+hostile: build ## REQUESTS fuzzed and hostile requests (1000000) beside a good client: no panic, memory, its p99 (SEED= repeats)
+	$(HOSTILE) -n $(REQUESTS) -seed $(SEED)
 
 HOSTILE = $(GO) test -tags torture -count=1 -timeout 120m -v -run '^TestHostile$$' ./fixtures/hostile -args
 

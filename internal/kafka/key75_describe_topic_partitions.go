@@ -60,10 +60,11 @@ func (s *Server) describeTopicPartitions(r *request, body kmsg.Request) (kmsg.Re
 		if strings.Compare(name, from) < 0 {
 			continue
 		}
-		if !s.visible(r, authz.Describe, authz.Topic, name) {
-			if !all {
-				resp.Topics = append(resp.Topics, topicPage(name, kerr.TopicAuthorizationFailed))
-			}
+		if all && !s.visible(r, authz.Describe, authz.Topic, name) {
+			continue
+		}
+		if !all && !s.allowedTopic(r, authz.Describe, name) {
+			resp.Topics = append(resp.Topics, topicPage(name, kerr.TopicAuthorizationFailed))
 			continue
 		}
 		t := img.Topic(name)
