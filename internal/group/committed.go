@@ -30,7 +30,11 @@ func (c *Coordinator) commit(ctx context.Context, r *CommitRequest, mirror bool)
 	}
 	res, err := ask[commitResult](ctx, s, func(now time.Time, to ticket) {
 		if s.groups[r.Group] == nil && r.Generation >= 0 {
-			s.answer(to, commitResult{err: ErrIllegalGeneration})
+			err := ErrNotFound // since versions with member epochs
+			if r.NoMemberEpochs {
+				err = ErrIllegalGeneration
+			}
+			s.answer(to, commitResult{err: err})
 			return
 		}
 		sl, err := s.group(r.Group, true, now)

@@ -42,6 +42,9 @@ type Coordinator struct {
 	running  sync.WaitGroup // the shards' goroutines
 	creating chan struct{}  // one token: the right to create the topic
 
+	// view is what the groups know of topics.
+	view atomic.Pointer[topicView]
+
 	// topicSeen is closed once Apply has seen __consumer_offsets.
 	topicSeen chan struct{}
 	sawTopic  func()
@@ -60,6 +63,7 @@ func New(o Options) (*Coordinator, error) {
 		refusals:   obs.Counter("lockstep_group_write_errors_total"),
 	}
 	c.mu.shards = map[int32]*shard{}
+	c.view.Store(&topicView{metadata.NewImage(), 1})
 	c.topicSeen = make(chan struct{})
 	c.sawTopic = sync.OnceFunc(func() { close(c.topicSeen) })
 	obs.Gauge("lockstep_groups", func() float64 { return float64(c.count.Load()) })
@@ -114,6 +118,7 @@ func (c *Coordinator) Resign(partition int32) {
 // what was committed in topics that are gone. The partitions themselves must
 // have seen next before.
 func (c *Coordinator) Apply(prev, next *metadata.Image) {
+	c.see(next)
 	lead := map[int32]int32{}
 	if t := next.Topic(TopicName); t != nil {
 		for _, p := range t.Partitions {
@@ -269,12 +274,21 @@ func (c *Coordinator) checkJoin(r *JoinRequest) error {
 	}
 	// A join that waits longer than any session may last waits for nobody.
 	r.RebalanceTimeout = min(r.RebalanceTimeout, c.o.MaxSessionTimeout)
-	const small = 4 << 10
-	if held := c.memberBytes.Load() + int64(bytes); held > 2*int64(c.o.MaxMemberBytes) || bytes > small && held > int64(c.o.MaxMemberBytes) {
-		return fmt.Errorf("%w: the members of all groups take %d bytes, at most %d are allowed", ErrNotAvailable, held, c.o.MaxMemberBytes)
+	if err := c.roomForMember(bytes); err != nil {
+		return err
 	}
 	if bytes > c.o.MaxProtocolBytes {
 		return fmt.Errorf("%w: protocols of %d bytes, at most %d are allowed", ErrInvalidRequest, bytes, c.o.MaxProtocolBytes)
+	}
+	return nil
+}
+
+// roomForMember refuses what would be too much beside all that members of all
+// groups say; small members for longer than large ones.
+func (c *Coordinator) roomForMember(bytes int) error {
+	const small = 4 << 10
+	if held := c.memberBytes.Load() + int64(bytes); held > 2*int64(c.o.MaxMemberBytes) || bytes > small && held > int64(c.o.MaxMemberBytes) {
+		return fmt.Errorf("%w: the members of all groups take %d bytes, at most %d are allowed", ErrNotAvailable, held, c.o.MaxMemberBytes)
 	}
 	return nil
 }

@@ -8,9 +8,13 @@ import (
 	"time"
 )
 
-// TypeClassic is the only type of group served: members that agree among
-// themselves by JoinGroup and SyncGroup.
-const TypeClassic = "Classic"
+// Types of groups.
+const (
+	// TypeClassic: members agree among themselves by JoinGroup and SyncGroup.
+	TypeClassic = "Classic"
+	// TypeConsumer: the coordinator shares out partitions (KIP-848).
+	TypeConsumer = "Consumer"
+)
 
 // List returns the groups of all partitions led here, sorted by name. With
 // ErrLoading some are missing.
@@ -21,7 +25,7 @@ func (c *Coordinator) List(ctx context.Context) ([]Listing, error) {
 		some, err := ask[[]Listing](ctx, s, func(_ time.Time, to ticket) {
 			out := make([]Listing, 0, len(s.groups))
 			for _, sl := range s.groups {
-				out = append(out, Listing{sl.m.id, sl.m.protocolType, sl.m.state, TypeClassic})
+				out = append(out, sl.m.listing())
 			}
 			s.answer(to, out)
 		})
@@ -47,6 +51,9 @@ func (c *Coordinator) Describe(ctx context.Context, group string) Description {
 }
 
 func (m *machine) describe() Description {
+	if m.consumer != nil && m.state != Dead {
+		return Description{Group: m.id, State: Dead, Err: fmt.Errorf("%w: group %q is not a classic group", ErrNotFound, m.id)}
+	}
 	d := Description{Group: m.id, State: m.state, ProtocolType: m.protocolType}
 	if m.state == Dead {
 		d.Err = ErrNotFound

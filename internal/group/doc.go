@@ -1,6 +1,6 @@
 // Package group coordinates consumer groups: who belongs to one and what each
-// member reads (Kafka's classic group protocol with static members, KIP-345),
-// and what groups have committed.
+// member reads (Kafka's classic group protocol with static members, KIP-345, and
+// the consumer protocol, KIP-848), and what groups have committed.
 //
 // What flows in are requests (Join, Sync, Heartbeat, Leave, Commit, …) from
 // internal/kafka, offsets of a source cluster's groups from a mirror
@@ -34,11 +34,18 @@
 // Membership runs ahead of the log: only the leader's assignment is stored, and
 // a generation that is lost with its leader is one more rebalance.
 //
+// A group whose members speak the consumer protocol (files consumer_*.go) has
+// another life, which stands at consumerGroup: the coordinator itself shares out
+// partitions and leads each member to its share by its heartbeats. Classic members
+// may take part in it, so that a group changes its protocol one client after the
+// other; with its last member of the other kind it changes over. All answers of
+// such a group wait for the log.
+//
 // What may fail: an append that is refused fails what depended on it (a commit,
 // a generation) and nothing else; a load that fails is tried again each second,
 // with requests answering ErrLoading meanwhile; a record that cannot be read is
 // skipped with a warning.
 //
-// Not here: the consumer protocol of KIP-848, share groups, and offsets in
-// transactions. Their requests are not advertised, their records not read.
+// Not here: share groups and streams groups. Their requests are not advertised,
+// their records not read.
 package group

@@ -44,6 +44,14 @@ func groupTombstone(group string) entry {
 	return entry{key: key.AppendTo(nil)}
 }
 
+// groupTombstones erase all that the log has of the group but its offsets.
+func (m *machine) groupTombstones() []entry {
+	if m.consumer != nil {
+		return m.consumerTombstones()
+	}
+	return []entry{groupTombstone(m.id)}
+}
+
 // entry is the group's record; with byMember, those assignments are in it
 // instead of the members' present ones.
 func (m *machine) entry(byMember map[string][]byte) entry {
@@ -82,13 +90,15 @@ func (m *machine) entry(byMember map[string][]byte) entry {
 var errForeignRecord = errors.New("record of another protocol")
 
 // decoded is what one record says. group is always set; one of the rest, and
-// with neither offset nor members it is a tombstone.
+// with none of offset, members and consumer it is a tombstone.
 type decoded struct {
 	group   string
 	isGroup bool // else of one partition's offset
 	tp      TopicPartition
 	offset  *committed
 	members *kmsg.GroupMetadataValue
+	// consumer is a record of a consumer group.
+	consumer *consumerRecord
 }
 
 func decode(key, value []byte) (d decoded, err error) {
@@ -138,6 +148,11 @@ func decode(key, value []byte) (d decoded, err error) {
 		d.members = &v
 		return d, nil
 	default:
+		if isConsumerKey(version) {
+			group, r, err := decodeConsumer(key, value)
+			d.group, d.consumer = group, &r
+			return d, err
+		}
 		return d, fmt.Errorf("%w: key version %d", errForeignRecord, version)
 	}
 }

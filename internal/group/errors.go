@@ -39,6 +39,21 @@ var (
 	ErrMetadataTooLarge = errors.New("offset metadata too large")
 	// ErrTooLarge: one write of the group does not fit a record batch.
 	ErrTooLarge = errors.New("group state too large for one record batch")
+	// ErrFencedMemberEpoch: the member has moved on; the client must give up its
+	// partitions and rejoin (KIP-848).
+	ErrFencedMemberEpoch = errors.New("fenced member epoch")
+	// ErrStaleMemberEpoch: the client has not heard of its newer member epoch yet.
+	ErrStaleMemberEpoch = errors.New("stale member epoch")
+	// ErrUnreleasedInstance: another member has the group instance id and has not
+	// left.
+	ErrUnreleasedInstance = errors.New("the group instance id is still in use")
+	// ErrUnsupportedAssignor: the broker does not offer the assignor.
+	ErrUnsupportedAssignor = errors.New("unsupported assignor")
+	// ErrInvalidRegex: a subscription's pattern cannot be read.
+	ErrInvalidRegex = errors.New("invalid regular expression")
+	// ErrNeedsMemberEpochs: a member of the consumer protocol asked in a version
+	// that has no member epochs.
+	ErrNeedsMemberEpochs = errors.New("the request's version has no member epochs")
 	// ErrNotFound: no such group.
 	ErrNotFound = errors.New("group not found")
 	// ErrNonEmpty: the group has members.

@@ -17,6 +17,13 @@ func (m *machine) onJoin(now time.Time, in joinInput, fx *effects) {
 		refuse(ErrNotAvailable)
 		return
 	}
+	if m.consumer != nil {
+		if len(m.consumer.members) > 0 {
+			m.onClassicJoin(now, in, fx)
+			return
+		}
+		m.endConsumer(fx)
+	}
 	if !m.compatible(r.ProtocolType, r.Protocols) {
 		refuse(fmt.Errorf("%w: type %q", ErrInconsistentProtocol, r.ProtocolType))
 		return

@@ -7,6 +7,9 @@ import (
 
 // onHeartbeat keeps a session, and tells the member when to rejoin.
 func (m *machine) onHeartbeat(now time.Time, r *HeartbeatRequest) error {
+	if m.consumer != nil && m.state != Dead {
+		return m.onClassicHeartbeat(now, r)
+	}
 	mem, err := m.current(r.MemberID, r.InstanceID, r.Generation)
 	if err != nil {
 		return err
@@ -22,6 +25,10 @@ func (m *machine) onHeartbeat(now time.Time, r *HeartbeatRequest) error {
 func (m *machine) onLeave(now time.Time, in leaveInput, fx *effects) {
 	if m.state == Dead {
 		fx.reply(in.to, LeaveResult{Err: ErrNotAvailable})
+		return
+	}
+	if m.consumer != nil {
+		m.onClassicLeave(now, in, fx)
 		return
 	}
 	errs := make([]error, len(in.req.Members))

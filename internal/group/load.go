@@ -52,6 +52,8 @@ type replayed struct {
 	offsets map[TopicPartition]committed
 	txns    map[int64]map[TopicPartition]committed // of transactions without a marker so far
 	order   int64                                  // of its last record
+	// consumer is nil while there is no record of a consumer group.
+	consumer *replayedConsumer
 }
 
 // replay is what was read of the log so far.
@@ -108,6 +110,13 @@ func (r *replay) apply(d *decoded, producerID, at int64) {
 	}
 	g.order = at
 	switch {
+	case d.consumer != nil:
+		if g.consumer == nil {
+			g.consumer = newReplayedConsumer()
+		}
+		if g.consumer.apply(d.consumer); g.consumer.empty() {
+			g.consumer = nil
+		}
 	case d.isGroup:
 		g.members = d.members
 	case d.offset == nil:
@@ -157,7 +166,7 @@ func (r *replay) drop(id string, g *replayed) {
 			delete(g.txns, producerID)
 		}
 	}
-	if g.members == nil && len(g.offsets) == 0 && len(g.txns) == 0 {
+	if g.members == nil && len(g.offsets) == 0 && len(g.txns) == 0 && g.consumer == nil {
 		delete(r.groups, id)
 	}
 }
@@ -171,9 +180,7 @@ func (m *machine) adopt(now time.Time, g *replayed) {
 			m.holdBack(producerID, tp, c)
 		}
 	}
-	if g.members != nil {
-		m.restore(now, g.members)
-	}
+	m.restoreFrom(now, g)
 }
 
 // serve makes machines of what was replayed and opens the shard to requests.
@@ -182,6 +189,7 @@ func (s *shard) serve(image map[string]*replayed) {
 	s.groups = make(map[string]*slot, len(image))
 	for id, g := range image {
 		m := newMachine(id, s.o, now)
+		m.topics = s.c.topics()
 		m.adopt(now, g)
 		for producerID := range g.txns {
 			s.inTxn(producerID, id)

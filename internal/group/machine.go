@@ -75,6 +75,15 @@ type machine struct {
 	// dying is the first error among the tombstones of a group being deleted.
 	dying error
 
+	// consumer is the group's state while it speaks the consumer protocol
+	// (KIP-848); nil: it is a classic group. Of the fields above such a group
+	// uses state (Empty, Stable with members, Dead), since, generation (its
+	// epoch), subscribed and logged; it has no members in members.
+	consumer *consumerGroup
+	journal  journal
+	// topics are the cluster's, as of this step: the driver sets them.
+	topics topicView
+
 	// wake is no later than the first deadline; zero: there is none. It may be
 	// too early, because heartbeats move deadlines away from it without
 	// looking for the new first one; a tick finds that.
@@ -118,7 +127,12 @@ type (
 		to         ticket
 		partitions []TopicPartition
 	}
-	deleteInput struct{ to ticket }
+	deleteInput            struct{ to ticket }
+	consumerHeartbeatInput struct {
+		to    ticket
+		req   *ConsumerHeartbeatRequest
+		newID string // for a member without one
+	}
 	// tick: a deadline may have passed.
 	tick struct{}
 	// sweep: look for expired offsets.
@@ -134,6 +148,8 @@ func (m *machine) step(now time.Time, in any, fx *effects) error {
 		m.onJoin(now, in, fx)
 	case syncInput:
 		m.onSync(now, in, fx)
+	case consumerHeartbeatInput:
+		m.onConsumerHeartbeat(now, in, fx)
 	case heartbeatInput:
 		fx.reply(in.to, m.onHeartbeat(now, in.req))
 	case leaveInput:
@@ -157,13 +173,22 @@ func (m *machine) step(now time.Time, in any, fx *effects) error {
 	case stored:
 		m.onStored(now, in, fx)
 	}
+	if m.consumer != nil {
+		m.bytes = m.consumer.bytes
+	}
 	return m.check()
 }
 
 // check holds the invariants that span fields, cheaply enough for every step.
 func (m *machine) check() error {
+	if m.consumer != nil {
+		if err := m.consumer.check(m.id); err != nil {
+			return err
+		}
+	}
 	return invariants.Check(
-		m.joining >= 0 && m.joining <= len(m.members) && len(m.static) <= len(m.members) &&
+		(m.consumer == nil || len(m.members) == 0 && (m.state == Stable) == (len(m.consumer.members) > 0)) &&
+			m.joining >= 0 && m.joining <= len(m.members) && len(m.static) <= len(m.members) &&
 			(len(m.members) > 0 || m.leader == "") &&
 			(m.state != PreparingRebalance) == m.joinBy.IsZero() &&
 			(m.state != CompletingRebalance || m.protocol != "") &&
@@ -258,7 +283,16 @@ func (m *machine) onTick(now time.Time, fx *effects) {
 		m.onSyncDeadline(now, fx)
 	}
 
+	if m.consumer != nil {
+		m.onConsumerTick(now, fx)
+	}
+
 	m.wake = time.Time{}
+	if m.consumer != nil {
+		for _, mem := range m.consumer.members {
+			mem.deadlines(m.arm)
+		}
+	}
 	for _, t := range m.pending {
 		m.arm(t)
 	}
@@ -288,6 +322,8 @@ func (m *machine) onStored(now time.Time, in stored, fx *effects) {
 		}
 	case pendingStatic:
 		m.onStaticStored(now, of, in.err, fx)
+	case pendingConsumer:
+		m.onConsumerStored(of, in.err, fx)
 	case pendingCommit:
 		m.onCommitStored(of, in.err, fx)
 	case pendingTxnCommit:

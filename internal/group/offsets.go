@@ -101,6 +101,9 @@ func (m *machine) mayCommit(now time.Time, in commitInput) error {
 	if r.Generation < 0 && r.MemberID == "" && r.InstanceID == "" {
 		return fmt.Errorf("%w: a consumer without membership cannot commit while the group is %s", ErrUnknownMember, m.state)
 	}
+	if m.consumer != nil {
+		return m.consumer.mayCommit(r)
+	}
 	mem, err := m.current(r.MemberID, r.InstanceID, r.Generation)
 	if err != nil {
 		if m.state == Empty && r.Generation >= 0 {
@@ -250,13 +253,13 @@ func (m *machine) die(to ticket, fx *effects) {
 	for i, c := range chunks {
 		last := i == len(chunks)-1
 		if last && m.logged {
-			c.records = append(c.records, groupTombstone(m.id))
+			c.records = append(c.records, m.groupTombstones()...)
 		}
 		fx.write(pendingDeath{to: to, keys: c.keys, last: last}, c.records...)
 	}
 	if len(chunks) == 0 {
 		if m.logged {
-			fx.write(pendingDeath{to: to, last: true}, groupTombstone(m.id))
+			fx.write(pendingDeath{to: to, last: true}, m.groupTombstones()...)
 		} else {
 			fx.reply(to, error(nil))
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/lockstep-kafka/lockstep/internal/clock"
@@ -64,7 +65,30 @@ type Options struct {
 	// MaxGroups bounds the groups of one partition of __consumer_offsets.
 	// Default: 100 000.
 	MaxGroups int
+	// Assignors are what members of consumer groups may choose from, the default
+	// first (group.consumer.assignors). Default: uniform, range.
+	Assignors []string
+	// ConsumerSessionTimeout and ConsumerHeartbeatInterval are those of all
+	// members of consumer groups: without a heartbeat for so long one is out; so
+	// often it is told to send one (group.consumer.session.timeout.ms,
+	// group.consumer.heartbeat.interval.ms). Defaults: 45 s, 5 s.
+	ConsumerSessionTimeout    time.Duration
+	ConsumerHeartbeatInterval time.Duration
+	// ConsumerMaxSize bounds the members of one consumer group
+	// (group.consumer.max.size). Default: 10 000.
+	ConsumerMaxSize int
+	// ConsumerMigration tells which groups with members may change their protocol
+	// (group.consumer.migration.policy). Default: bidirectional.
+	ConsumerMigration MigrationPolicy
+	// MaxPatterns bounds the different patterns that the members of one group are
+	// subscribed to: each is held against the names of all topics whenever these
+	// change. Default: 64.
+	MaxPatterns int
+	// MaxPatternBytes bounds one of them. Default: 1024.
+	MaxPatternBytes int
+
 	// MaxProtocolBytes bounds what one member may say about its protocols.
+	// It bounds the subscription of a member of a consumer group too.
 	// Default: 1 MiB.
 	MaxProtocolBytes int
 	// MaxGroupBytes bounds what the members of one group say about their protocols
@@ -119,6 +143,15 @@ func (o *Options) EnsureDefaults() {
 	def(&o.NewMemberTimeout, 5*time.Minute)
 	def(&o.MaxGroupSize, 10_000)
 	def(&o.MaxGroups, 100_000)
+	if len(o.Assignors) == 0 {
+		o.Assignors = []string{"uniform", "range"}
+	}
+	def(&o.ConsumerSessionTimeout, 45*time.Second)
+	def(&o.ConsumerHeartbeatInterval, 5*time.Second)
+	def(&o.ConsumerMaxSize, 10_000)
+	def(&o.ConsumerMigration, MigrateBoth)
+	def(&o.MaxPatterns, 64)
+	def(&o.MaxPatternBytes, 1024)
 	def(&o.MaxProtocolBytes, 1<<20)
 	def(&o.MaxGroupBytes, 16<<20)
 	def(&o.MaxMemberBytes, 64<<20)
@@ -158,6 +191,18 @@ func (o *Options) Validate() error {
 		o.MaxSessionTimeout, o.MinSessionTimeout)
 	fault(o.NewMemberTimeout <= 0, "group: NewMemberTimeout %s must be positive", o.NewMemberTimeout)
 	fault(o.MaxGroupSize < 1, "group: MaxGroupSize %d must be positive", o.MaxGroupSize)
+	for _, name := range o.Assignors {
+		fault(assignors[name] == nil, "group: assignor %q is not one of %v", name, Assignors())
+	}
+	fault(o.ConsumerSessionTimeout <= 0, "group: ConsumerSessionTimeout %s must be positive", o.ConsumerSessionTimeout)
+	fault(o.ConsumerHeartbeatInterval <= 0 || o.ConsumerHeartbeatInterval >= o.ConsumerSessionTimeout,
+		"group: ConsumerHeartbeatInterval %s must be positive and below ConsumerSessionTimeout %s",
+		o.ConsumerHeartbeatInterval, o.ConsumerSessionTimeout)
+	fault(o.ConsumerMaxSize < 1, "group: ConsumerMaxSize %d must be positive", o.ConsumerMaxSize)
+	fault(!slices.Contains([]MigrationPolicy{MigrateBoth, MigrateUpgrade, MigrateDowngrade, MigrateNever}, o.ConsumerMigration),
+		"group: ConsumerMigration %q is not a policy", o.ConsumerMigration)
+	fault(o.MaxPatterns < 1, "group: MaxPatterns %d must be positive", o.MaxPatterns)
+	fault(o.MaxPatternBytes < 1, "group: MaxPatternBytes %d must be positive", o.MaxPatternBytes)
 	fault(o.MaxGroups < 1, "group: MaxGroups %d must be positive", o.MaxGroups)
 	fault(o.MaxProtocolBytes < 1, "group: MaxProtocolBytes %d must be positive", o.MaxProtocolBytes)
 	fault(o.MaxGroupBytes < 1, "group: MaxGroupBytes %d must be positive", o.MaxGroupBytes)

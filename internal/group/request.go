@@ -109,6 +109,9 @@ type CommitRequest struct {
 	MemberID   string
 	InstanceID string
 	Generation int32
+	// NoMemberEpochs: the request is older than member epochs, and Generation
+	// cannot be one (before OffsetCommit v9).
+	NoMemberEpochs bool
 	// Retention, if not negative, is how long these offsets live, whatever the
 	// group does (OffsetCommit v2 to v4).
 	Retention time.Duration
@@ -143,7 +146,7 @@ type Listing struct {
 	Group        string
 	ProtocolType string
 	State        State
-	Type         string // "classic"; the only one served
+	Type         string // TypeClassic or TypeConsumer
 }
 
 // Description is one group of DescribeGroups.

@@ -222,6 +222,7 @@ func (s *shard) group(id string, create bool, now time.Time) (*slot, error) {
 func (s *shard) step(sl *slot, now time.Time, in any) {
 	var fx effects
 	generation, bytes := sl.m.generation, sl.m.bytes
+	sl.m.topics = s.c.topics()
 	if err := sl.m.step(now, in, &fx); err != nil {
 		s.logger.Error("group state is broken", "group", sl.m.id, "err", err)
 	}

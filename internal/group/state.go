@@ -14,6 +14,11 @@ const (
 	Stable
 	// Dead: removed, or being removed.
 	Dead
+
+	// Assigning and Reconciling are shown of consumer groups: the target is out
+	// of date; members are on their way to it.
+	Assigning
+	Reconciling
 )
 
 // String is the name as Kafka's clients print and filter by it.
@@ -27,6 +32,10 @@ func (s State) String() string {
 		return "CompletingRebalance"
 	case Stable:
 		return "Stable"
+	case Assigning:
+		return "Assigning"
+	case Reconciling:
+		return "Reconciling"
 	default:
 		return "Dead"
 	}

@@ -7,6 +7,10 @@ import (
 
 // onSync hands a member its assignment, once the leader's has been stored.
 func (m *machine) onSync(now time.Time, in syncInput, fx *effects) {
+	if m.consumer != nil && m.state != Dead {
+		m.onClassicSync(now, in, fx)
+		return
+	}
 	r := in.req
 	mem, err := m.current(r.MemberID, r.InstanceID, r.Generation)
 	if err == nil && (r.ProtocolType != "" && r.ProtocolType != m.protocolType || r.Protocol != "" && r.Protocol != m.protocol) {

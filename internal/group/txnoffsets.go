@@ -82,6 +82,9 @@ func (m *machine) mayCommitInTxn(r *TxnCommitRequest) error {
 	case r.Generation < 0 && (m.state == Empty || r.MemberID == "" && r.InstanceID == ""):
 		return nil
 	}
+	if m.consumer != nil {
+		return m.consumer.mayCommitInTxn(r)
+	}
 	_, err := m.current(r.MemberID, r.InstanceID, r.Generation)
 	return err
 }

@@ -9,9 +9,8 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
 
-// registerGroups adds the keys of consumer groups (classic protocol). The
-// consumer protocol of KIP-848 is not advertised, so clients that are set to it
-// are told by their library that the broker lacks it.
+// registerGroups adds the keys of consumer groups, of the classic and of the
+// consumer protocol (KIP-848).
 func (s *Server) registerGroups() {
 	if s.o.Groups == nil {
 		return
@@ -30,6 +29,8 @@ func (s *Server) registerGroups() {
 	if s.o.Transactions != nil {
 		s.registerTxnOffsetCommit()
 	}
+	s.registerConsumerGroupHeartbeat()
+	s.registerConsumerGroupDescribe()
 }
 
 // groupCode is errorCode for the keys of groups.

@@ -21,7 +21,8 @@ import (
 //
 // v2–v4 carry a retention time, which the offsets keep; v5 drops it (KIP-211);
 // v6 leader epoch (KIP-320); v7 group instance id (KIP-345); v8 flexible; v9
-// nothing for classic groups (KIP-848); v10 topic ids (KIP-848).
+// the generation may be a member epoch (KIP-848): members of the consumer
+// protocol need this version; v10 topic ids (KIP-848).
 //
 // Not served: v0 and v1, which clients older than 0.9 send.
 func (s *Server) registerOffsetCommit() {
@@ -32,7 +33,7 @@ func (s *Server) offsetCommit(r *request, body kmsg.Request) (kmsg.Response, err
 	req := body.(*kmsg.OffsetCommitRequest)
 	commit := &group.CommitRequest{
 		Group: req.Group, MemberID: req.MemberID, InstanceID: orEmpty(req.InstanceID),
-		Generation: req.Generation, Retention: -1,
+		Generation: req.Generation, NoMemberEpochs: req.Version < 9, Retention: -1,
 	}
 	if v := req.Version; v >= 2 && v <= 4 && req.RetentionTimeMillis >= 0 {
 		commit.Retention = time.Duration(min(req.RetentionTimeMillis, maxMillis)) * time.Millisecond

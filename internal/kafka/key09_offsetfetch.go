@@ -22,7 +22,7 @@ import (
 //
 // v2 null topics and an error for the whole; v3 throttle; v5 leader epoch
 // (KIP-320); v6 flexible; v7 require stable; v8 many groups (KIP-709); v9 member
-// id and epoch, which classic groups do not check (KIP-848); v10 topic ids.
+// id and epoch, which consumer groups check (KIP-848); v10 topic ids.
 //
 // Not served: v0, which read offsets from ZooKeeper.
 func (s *Server) registerOffsetFetch() {
@@ -71,6 +71,11 @@ func (s *Server) fetchGroup(r *request, req *kmsg.OffsetFetchRequestGroup, versi
 	names := topicNames{s.o.Controller.Image(), version >= 10}
 	if !s.allowed(r, authz.Describe, authz.Group, req.Group) {
 		return deniedGroup(req, version), nil
+	}
+	if version >= 9 && (req.MemberID != nil || req.MemberEpoch >= 0) {
+		if err := s.o.Groups.MayFetch(r.ctx, req.Group, orEmpty(req.MemberID), req.MemberEpoch); err != nil {
+			return kmsg.OffsetFetchResponseGroup{Group: req.Group, ErrorCode: groupCode(err)}, err
+		}
 	}
 	if req.Topics == nil {
 		find := s.o.Groups.Committed

@@ -12,7 +12,7 @@ import (
 
 // DescribeGroups, versions 0 to 6.
 //
-//   - A group that does not exist is "Dead", without an error before v6
+//   - A group that does not exist, or is a consumer group (KIP-848), is "Dead", without an error before v6
 //     (KIP-1043 made it GROUP_ID_NOT_FOUND).
 //   - Each group needs Describe.
 //   - Members' metadata and assignments are told while the group is stable.

@@ -13,8 +13,8 @@ import (
 // its partitions is loading, the code says so and the list is what is known. Who
 // may not describe the cluster sees the groups that he may describe.
 //
-// v3 flexible; v4 filter by state (KIP-518); v5 filter by type (KIP-848): all
-// are "classic". Filters do not mind case; an unknown state or type finds
+// v3 flexible; v4 filter by state (KIP-518); v5 type, and a
+// filter by it (KIP-848). Filters do not mind case; an unknown state or type finds
 // nothing.
 func (s *Server) registerListGroups() {
 	s.register(16, 0, 5, s.listGroups)

@@ -20,8 +20,8 @@ import (
 //   - Features (KIP-584): mirror.version tells tools that mirrors are served
 //     (spec 3.4); metadata.version is the level that the Java admin tools of 4.x
 //     take as "nothing of ours is too old"; transaction.version 2 lets producers
-//     add partitions by writing to them (KIP-890); group.version 0 keeps
-//     consumers on the classic protocol.
+//     add partitions by writing to them (KIP-890); group.version 1 lets
+//     consumers use the consumer protocol (KIP-848).
 //
 // Version notes:
 //   - v3: flexible, client software name and version, features
@@ -38,7 +38,7 @@ var features = []struct {
 }{
 	{"metadata.version", 7, 25, 25},
 	{"mirror.version", 0, 1, 1},
-	{"group.version", 0, 0, 0},
+	{"group.version", 0, 1, 1},
 	{"transaction.version", 0, 2, 2},
 }
 

@@ -161,6 +161,12 @@ func (w *secured) requests() []rightsRequest {
 		{"describe-producers", func() kmsg.Request {
 			return at(0, &kmsg.DescribeProducersRequest{Topics: []kmsg.DescribeProducersRequestTopic{{Topic: topic, Partitions: one}}})
 		}},
+		{"consumer-group-heartbeat", func() kmsg.Request {
+			return at(1, &kmsg.ConsumerGroupHeartbeatRequest{Group: group, MemberEpoch: -7, SubscribedTopicNames: []string{topic}}) // never a valid one
+		}},
+		{"consumer-group-describe", func() kmsg.Request {
+			return at(1, &kmsg.ConsumerGroupDescribeRequest{Groups: []string{group}})
+		}},
 		{"create-cluster-mirror", func() kmsg.Request {
 			return &wire.CreateClusterMirrorRequest{MirrorName: w.prefix + "!"} // no name of a mirror
 		}},

@@ -41,6 +41,10 @@ var ours = rules{
 		internal/group/machine.go internal/group/join.go internal/group/sync.go internal/group/leave.go
 		internal/group/offsets.go internal/group/txnoffsets.go internal/group/member.go internal/group/effect.go
 		internal/group/entry.go internal/group/state.go
+		internal/group/consumer_assignor.go internal/group/consumer_classic.go internal/group/consumer_entry.go
+		internal/group/consumer_group.go internal/group/consumer_heartbeat.go internal/group/consumer_journal.go
+		internal/group/consumer_load.go internal/group/consumer_member.go internal/group/consumer_migrate.go
+		internal/group/consumer_share.go internal/group/consumer_target.go
 		internal/txn/machine.go internal/txn/init.go internal/txn/add.go internal/txn/end.go internal/txn/state.go
 		internal/txn/effect.go internal/txn/entry.go`),
 	exceptions: []exception{
@@ -60,6 +64,10 @@ var ours = rules{
 		{"internal/mirror/options.go", "rand.Uint64", "seeds the random source that fills the seam where no test does"},
 		{"internal/authz/index.go", "range over a map in anyOf", "whichever comes first, the answer is that there is one"},
 		{"internal/group/machine.go", "range over a map in onTick", "arm keeps the earliest moment, whichever comes first"},
+		{"internal/group/consumer_assignor.go", "range over a map in uniform", "the share is sorted at its end"},
+		{"internal/group/consumer_journal.go", "range over a map in merge", "from set to set"},
+		{"internal/group/consumer_share.go", "range over a map in sorted", "each topic by itself"},
+		{"internal/group/consumer_share.go", "range over a map in plus", "each topic by itself"},
 		{"internal/group/txnoffsets.go", "range over a map in onEndTxn", "each partition by itself"},
 		{"internal/group/txnoffsets.go", "range over a map in dropPending", "each transaction by itself"},
 		{"internal/group/offsets.go", "range over a map in die", "tombstones sorts the keys"},
