@@ -281,6 +281,12 @@ func batchOf(values ...string) []byte {
 	return record.Build(record.BuildHeader{ProducerID: -1, ProducerEpoch: -1, BaseSequence: -1, BaseTimestamp: time.Now().UnixMilli()}, recs)
 }
 
+// txnBatchOf is one in a transaction of a producer.
+func txnBatchOf(producerID int64, epoch int16, value string) []byte {
+	return record.Build(record.BuildHeader{ProducerID: producerID, ProducerEpoch: epoch, Transactional: true, BaseTimestamp: time.Now().UnixMilli()},
+		[]record.Record{{Value: []byte(value)}})
+}
+
 func produceTo(topic *metadata.Topic, index int32, acks int16, records []byte) *kmsg.ProduceRequest {
 	req := kmsg.NewPtrProduceRequest()
 	req.SetVersion(9)

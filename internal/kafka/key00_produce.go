@@ -220,6 +220,8 @@ func (p *produceCall) append(s *Server, refused error) {
 	for i := range p.parts {
 		part := &p.parts[i]
 		switch {
+		case refused == errTxnDenied: // whatever else is wrong, as in Kafka
+			part.err = refused
 		case part.err != nil:
 		case p.version < 3:
 			part.err = kerr.UnsupportedVersion

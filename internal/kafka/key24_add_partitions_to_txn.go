@@ -14,6 +14,8 @@ import (
 //   - Takes partitions into the transaction of a transactional id, before the
 //     producer writes to them. All of them or none: beside one that does not
 //     exist the others answer OPERATION_NOT_ATTEMPTED.
+//   - Up to v3, which clients send, topics of the coordinators are refused as
+//     TOPIC_AUTHORIZATION_FAILED, whatever the client may do.
 //   - A partition of a mirrored topic answers 134 READ_ONLY_TOPIC (spec 10.5).
 //   - While the last transaction is being ended the request waits for that, up
 //     to a second, and then answers CONCURRENT_TRANSACTIONS. Apache Kafka answers
@@ -39,7 +41,11 @@ func (s *Server) addPartitionsToTxn(r *request, body kmsg.Request) (kmsg.Respons
 				parts = append(parts, txn.TopicPartition{Topic: t.Topic, Partition: p})
 			}
 		}
-		writable := func(topic string) bool { return s.allowed(r, authz.Write, authz.Topic, topic) }
+		img := s.o.Controller.Image()
+		writable := func(topic string) bool {
+			t := img.Topic(topic)
+			return (t == nil || !t.Internal) && s.allowed(r, authz.Write, authz.Topic, topic)
+		}
 		codes := make([]int16, len(parts))
 		if s.allowed(r, authz.Write, authz.TransactionalID, req.TransactionalID) {
 			codes = s.addOne(r, req.Version, req.TransactionalID, req.ProducerID, req.ProducerEpoch, parts, false, writable)

@@ -26,6 +26,12 @@ func (w *secured) requests() []rightsRequest {
 	requests := []rightsRequest{
 		{"produce", func() kmsg.Request { return produceTo(w.topic, 0, 1, batchOf("a")) }},
 		{"produce-by-id", func() kmsg.Request { return at(13, produceTo(w.topic, 0, 1, batchOf("a"))) }},
+		{"produce-in-transaction", func() kmsg.Request {
+			req := produceTo(w.topic, 0, 1, txnBatchOf(1<<40, 0, "a"))
+			req.TransactionID = &gone
+			return req
+		}},
+		{"produce-in-transaction-without-id", func() kmsg.Request { return produceTo(w.topic, 0, 1, txnBatchOf(1<<40, 0, "a")) }},
 		{"fetch", func() kmsg.Request { return at(12, fetchFrom(w.topic, 0, 0)) }},
 		{"fetch-by-id", func() kmsg.Request { return fetchFrom(w.topic, 0, 0) }},
 		{"list-offsets", func() kmsg.Request {
@@ -102,6 +108,9 @@ func (w *secured) requests() []rightsRequest {
 		{"describe-transactions", func() kmsg.Request {
 			return at(0, &kmsg.DescribeTransactionsRequest{TransactionalIDs: []string{gone}})
 		}},
+		{"describe-transactions-with-topics", func() kmsg.Request {
+			return at(0, &kmsg.DescribeTransactionsRequest{TransactionalIDs: []string{w.prefix}})
+		}},
 		{"list-transactions", func() kmsg.Request { return at(1, &kmsg.ListTransactionsRequest{DurationFilterMillis: -1}) }},
 		{"offset-for-leader-epoch", func() kmsg.Request {
 			return at(3, &kmsg.OffsetForLeaderEpochRequest{ReplicaID: -1, Topics: []kmsg.OffsetForLeaderEpochRequestTopic{{Topic: topic,
@@ -147,11 +156,6 @@ func (w *secured) requests() []rightsRequest {
 		{"offset-delete", func() kmsg.Request {
 			return at(0, &kmsg.OffsetDeleteRequest{Group: group, Topics: []kmsg.OffsetDeleteRequestTopic{{Topic: topic,
 				Partitions: []kmsg.OffsetDeleteRequestTopicPartition{{Partition: 99}}}}})
-		}},
-		{"describe-client-quotas", func() kmsg.Request { return at(1, &kmsg.DescribeClientQuotasRequest{}) }},
-		{"alter-client-quotas", func() kmsg.Request {
-			return at(1, &kmsg.AlterClientQuotasRequest{ValidateOnly: true, Entries: []kmsg.AlterClientQuotasRequestEntry{{
-				Entity: []kmsg.AlterClientQuotasRequestEntryEntity{{Type: "user", Name: &gone}}}}})
 		}},
 		{"describe-user-scram-credentials", func() kmsg.Request { return at(0, &kmsg.DescribeUserSCRAMCredentialsRequest{}) }},
 		{"alter-user-scram-credentials", func() kmsg.Request {

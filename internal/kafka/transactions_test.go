@@ -241,6 +241,31 @@ func TestTransactions(t *testing.T) {
 	}
 }
 
+// A client cannot have a marker written into the log of a coordinator.
+func TestTransactionsKeepOffInternalTopics(t *testing.T) {
+	b := newTxnBroker(t, nil)
+	b.write(b.client(kgo.TransactionalID("payments")), "makes the topic") // v2 does not ask key 24
+	p := b.txns.Describe(t.Context(), "payments")
+	add := func(topics ...string) []int16 {
+		req := &kmsg.AddPartitionsToTxnRequest{Version: 3, TransactionalID: "payments", ProducerID: p.ProducerID, ProducerEpoch: p.Epoch}
+		for _, name := range topics {
+			req.Topics = append(req.Topics, kmsg.AddPartitionsToTxnRequestTopic{Topic: name, Partitions: []int32{0}})
+		}
+		var codes []int16
+		for _, topic := range ask[*kmsg.AddPartitionsToTxnResponse](t, dial(t, b.addr), req).Topics {
+			codes = append(codes, topic.Partitions[0].ErrorCode)
+		}
+		return codes
+	}
+	want := []int16{kerr.OperationNotAttempted.Code, kerr.TopicAuthorizationFailed.Code}
+	if got := add(b.topic, txn.TopicName); !slices.Equal(got, want) {
+		t.Errorf("with %s: %v, want %v", txn.TopicName, got, want)
+	}
+	if got := add(b.topic); !slices.Equal(got, []int16{0}) {
+		t.Errorf("without: %v", got)
+	}
+}
+
 // A producer that dies holds readers up until its transaction's time is up.
 func TestTransactionTimeout(t *testing.T) {
 	b := newTxnBroker(t, func(o *txn.Options) { o.TimeoutCheck = 20 * time.Millisecond })
