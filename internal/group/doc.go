@@ -30,7 +30,9 @@
 //	                    └───────────────────────┘
 //	Empty ──delete, or the last offset expires──▶ Dead (Empty again if that cannot be stored)
 //
-// Committed offsets become visible, and are acknowledged, when the log has them.
+// Committed offsets become visible, and are acknowledged, when the log has them;
+// those in a producer's transaction when the log has its COMMIT marker, which goes
+// through the shard as well (CompleteTxn).
 // Membership runs ahead of the log: only the leader's assignment is stored, and
 // a generation that is lost with its leader is one more rebalance.
 //

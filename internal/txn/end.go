@@ -26,7 +26,7 @@ func (m *machine) onEnd(now time.Time, in endInput, fx *effects) {
 	case !m.mayEnd(r, again, overflowed):
 		refuse(fmt.Errorf("%w: it is at epoch %d, not %d", ErrFenced, m.epoch, r.ProducerEpoch))
 		return
-	case m.writing:
+	case m.writing, bumps && m.state.deciding() && !again && !overflowed:
 		refuse(ErrConcurrent)
 		return
 	}
@@ -82,7 +82,10 @@ func (m *machine) mayEnd(r *EndRequest, again, overflowed bool) bool {
 	case r.Version < epochBump:
 		return current
 	case m.state.deciding():
-		return again
+		// The epoch of the next transaction was told already, and its producer may
+		// abort before the markers of this one are through. Apache Kafka fences it
+		// there; it is no other producer, so it waits.
+		return again || current
 	case m.state == CompleteCommit || m.state == CompleteAbort:
 		return current || again || overflowed
 	}
