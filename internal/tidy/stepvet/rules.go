@@ -53,6 +53,7 @@ var ours = rules{
 		{"segment/slots_linux.go", "golang.org/x/sys/unix.Madvise", "the same memory"},
 		{"segment/slots_linux.go", "golang.org/x/sys/unix.Munmap", "the same memory"},
 		{"internal/kafka/conn.go", "time.Now", "deadlines of a socket are moments of the machine's clock, which the network poller compares them with"},
+		{"internal/kafka/sasl.go", "time.Now", "deadline of a socket, as in conn.go"},
 		{"internal/kafka/sendrecords.go", "time.Now", "deadline of a socket, as in conn.go"},
 		{"internal/kafka/server.go", "time.After", "a pause after a failed accept on a real socket; nothing is decided by it"},
 		{"internal/source/session.go", "time.Now", "deadlines of a socket, as in internal/kafka, and the throttle that a source asked of this connection"},
