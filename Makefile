@@ -14,10 +14,11 @@ GB       ?= 10
 N        ?= 50000
 REQUESTS ?= 1000000
 SEED     ?= 0
+MINUTES  ?= 10
 
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
 
-.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop matrix kill powercut bench peers brokerbench microbench compactbench hostile scale restartbench partitionsbench torture crash planted race fuzz clean
+.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop matrix kill powercut history bench peers brokerbench microbench compactbench hostile scale restartbench partitionsbench torture crash planted race fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,7 +56,7 @@ demo: build ## two clusters, a mirror, failover and failback in under a minute
 	bin/lockstep demo
 
 check: deps lint test interop ## everything: what a change has to pass
-	$(MAKE) kill powercut CYCLES=3
+	$(MAKE) kill powercut history CYCLES=3 MINUTES=0.2
 	$(HOSTILE) -n 5000 -calm 3s
 
 test: ## all tests that need nothing but Go
@@ -66,7 +67,7 @@ lint: ## gofmt, go vet with all build tags, seams and step functions
 	if [ -n "$$unformatted" ]; then echo "not formatted (run gofmt -w):"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) vet -tags interop ./...
-	$(GO) vet -tags torture,planted ./cmd/lockstep ./fixtures/hostile ./fixtures/killloop ./fixtures/restart ./fixtures/scale ./internal/partition
+	$(GO) vet -tags torture,planted ./cmd/lockstep ./fixtures/historyrun ./fixtures/hostile ./fixtures/killloop ./fixtures/restart ./fixtures/scale ./internal/partition
 	$(GO) run ./internal/tidy/stepvet ./segment ./pipeline ./internal/...
 	$(GO) mod verify
 	cd fixtures/clients/go && $(GO) vet ./... && $(GO) mod verify
@@ -88,6 +89,12 @@ kill: build ## kill -9 under 64 writers, CYCLES times (50), then a full scan (SE
 powercut: ## the same on a file system that loses what is not synced; and proof that a loss is seen
 	$(GO) build -tags torture,planted -o bin/lockstep-torture ./cmd/lockstep
 	LOCKSTEP_BIN=$(CURDIR)/bin/lockstep-torture $(KILLLOOP) -run '^TestPowerCut' -args -cycles $(CYCLES) -seed $(SEED)
+	LOCKSTEP_BIN=$(CURDIR)/bin/lockstep-torture $(HISTORY) -run '^TestHistoryPowerCut$$' -args -minutes $(or $(filter-out 10,$(MINUTES)),1) -seed $(SEED)
+
+history: build ## transactions, groups and rebalances under kill -9 for MINUTES (10), then every log against what clients saw (SEED= repeats)
+	$(HISTORY) -run '^TestHistory$$' -args -minutes $(MINUTES) -seed $(SEED)
+
+HISTORY = $(GO) test -tags torture -count=1 -timeout 120m -v ./fixtures/historyrun
 
 hostile: build ## REQUESTS fuzzed and hostile requests (1000000) beside a good client: no panic, memory, its p99 (SEED= repeats)
 	$(HOSTILE) -n $(REQUESTS) -seed $(SEED)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
 	"github.com/lockstep-kafka/lockstep/internal/record"
 )
 
@@ -149,6 +150,9 @@ func (r *replay) endTxn(producerID int64, commit bool) {
 			continue
 		}
 		for tp, c := range g.txns[producerID] {
+			if invariants.Planted("txnOffsetsNotReplayed") {
+				break
+			}
 			if old, ok := g.offsets[tp]; commit && (!ok || old.order < c.order) {
 				g.offsets[tp] = c
 			}

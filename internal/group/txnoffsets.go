@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
 )
 
 // Offsets in transactions (KIP-98, KIP-447). They are stored like others, in a
@@ -95,6 +97,9 @@ func (m *machine) onTxnCommitStored(of pendingTxnCommit, err error, fx *effects)
 			of.errs[of.index[i]] = err
 			m.decided(tp)
 			continue
+		}
+		if invariants.Planted("pendingOffsetVisible") {
+			m.offsets[tp] = of.positions[i]
 		}
 		m.holdBack(of.producerID, tp, of.positions[i])
 	}

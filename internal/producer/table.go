@@ -209,6 +209,9 @@ func (t *Table) Apply(b record.Batch) {
 	s.lastTime = b.MaxTimestamp()
 	if b.IsTransactional() && s.txnFirst < 0 {
 		s.txnFirst = b.BaseOffset()
+		if invariants.Planted("lsoOneBatchHigh") {
+			s.txnFirst = b.LastOffset() + 1
+		}
 		t.open = append(t.open, s)
 	}
 }

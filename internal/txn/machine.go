@@ -149,6 +149,12 @@ func (m *machine) begin(now time.Time, by event, v values, answer any, fx *effec
 	if w.size() > m.o.MaxWriteBytes {
 		return fmt.Errorf("%w: %d > %d bytes", ErrTooLarge, w.size(), m.o.MaxWriteBytes)
 	}
+	if invariants.Planted("decisionAnsweredBeforeStored") {
+		for _, one := range to {
+			fx.reply(one, answer)
+		}
+		w.done.to = nil
+	}
 	m.writing = true
 	fx.writes = append(fx.writes, w)
 	return nil
