@@ -65,7 +65,7 @@ func (c *Checker) Batch(pos int64, b record.Batch) {
 // checkRecords decompresses and counts. What EachRecord checks is not repeated.
 func checkRecords(b record.Batch) error {
 	last := int32(-1)
-	err := eachRecord(b, func(r record.Record) error {
+	err := eachRecord(b, maxInflated, func(r record.Record) error {
 		if r.OffsetDelta <= last {
 			return fmt.Errorf("offset delta %d behind %d", r.OffsetDelta, last)
 		}

@@ -88,7 +88,7 @@ func recordsOf(t fataler, batches []record.Batch) []found {
 	t.Helper()
 	var list []found
 	for _, b := range batches {
-		err := eachRecord(b, func(r record.Record) error {
+		err := eachRecord(b, maxInflated, func(r record.Record) error {
 			f := found{offset: b.BaseOffset() + int64(r.OffsetDelta), epoch: b.PartitionLeaderEpoch(), pid: b.ProducerID(), ts: b.BaseTimestamp() + r.TimestampDelta, key: string(r.Key), value: string(r.Value), control: b.IsControl()}
 			if len(r.Headers) > 0 {
 				f.header = string(r.Headers[0].Value)

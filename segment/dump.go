@@ -57,6 +57,8 @@ func dump(f io.ReaderAt, size int64, path string, fn func(pos int64, b record.Ba
 // offset.
 func IsSegmentFile(name string) (base int64, ok bool) { return parseFileName(name) }
 
-// EachRecord calls fn for the records of a batch, decompressed where needed
-// and within bounds (maxInflated).
-func EachRecord(b record.Batch, fn func(record.Record) error) error { return eachRecord(b, fn) }
+// EachRecord calls fn for the records of a batch, decompressed where needed, to
+// at most so many bytes; maxInflated always.
+func EachRecord(b record.Batch, most int, fn func(record.Record) error) error {
+	return eachRecord(b, min(most, maxInflated), fn)
+}

@@ -26,19 +26,19 @@ const maxInflated = 32 << 20
 var errInflated = errors.New("segment: batch decompresses to more than is allowed")
 
 // eachRecord is record.Batch.Records for compressed batches too.
-func eachRecord(b record.Batch, fn func(record.Record) error) error {
+func eachRecord(b record.Batch, most int, fn func(record.Record) error) error {
 	if b.Codec() == record.CodecNone {
 		return b.Records(fn)
 	}
-	plain, err := inflate(b.Codec(), b.RecordBytes())
+	plain, err := inflate(b.Codec(), b.RecordBytes(), most)
 	if err != nil {
 		return err
 	}
 	return b.RecordsIn(plain, fn)
 }
 
-func inflate(c record.Codec, src []byte) ([]byte, error) {
-	f := inflater{max: maxInflated}
+func inflate(c record.Codec, src []byte, most int) ([]byte, error) {
+	f := inflater{max: most}
 	defer f.close()
 	return f.inflate(c, src)
 }

@@ -550,7 +550,7 @@ func TestOffsetForTimeCompressed(t *testing.T) {
 			t.Errorf("%s: max timestamp %d at %d", codec, ts, o)
 		}
 		bomb := compress(t, append(plain[:record.HeaderSize:record.HeaderSize], make([]byte, maxInflated+1)...), codec, c)
-		if _, err := inflate(codec, record.Batch(bomb).RecordBytes()); err == nil {
+		if _, err := inflate(codec, record.Batch(bomb).RecordBytes(), maxInflated); err == nil {
 			t.Errorf("%s: a bomb of %d bytes went off", codec, len(bomb))
 		}
 	}

@@ -49,7 +49,7 @@ func TestRecompress(t *testing.T) {
 					t.Errorf("%v to %v at level %d: %d bytes of %d", from, to, level, len(out), len(plain))
 				}
 				i := 0
-				err = EachRecord(out, func(r record.Record) error {
+				err = EachRecord(out, maxInflated, func(r record.Record) error {
 					w := recs[i]
 					if i++; string(r.Key) != string(w.Key) || !bytes.Equal(r.Value, w.Value) || r.TimestampDelta != w.TimestampDelta || len(r.Headers) != 1 {
 						t.Fatalf("%v to %v: record %d is %+v", from, to, i, r)

@@ -117,7 +117,7 @@ func firstInBatch(b record.Batch, start, ts int64) (offset, timestamp int64, ok 
 		return max(b.BaseOffset(), start), b.MaxTimestamp(), true
 	}
 	errFound := errors.New("found")
-	err := eachRecord(b, func(r record.Record) error {
+	err := eachRecord(b, maxInflated, func(r record.Record) error {
 		o, t := b.BaseOffset()+int64(r.OffsetDelta), b.BaseTimestamp()+r.TimestampDelta
 		if t >= ts && o >= start {
 			offset, timestamp = o, t
@@ -204,7 +204,7 @@ func newestInBatch(b record.Batch, start int64) int64 {
 		return b.MaxTimestamp()
 	}
 	newest := int64(noTime)
-	err := eachRecord(b, func(r record.Record) error {
+	err := eachRecord(b, maxInflated, func(r record.Record) error {
 		if b.BaseOffset()+int64(r.OffsetDelta) >= start {
 			newest = max(newest, b.BaseTimestamp()+r.TimestampDelta)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -101,7 +102,8 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 	b.partitions = partition.NewManager(partition.Options{
 		NodeID: b.nodeID, Stores: b.logDirs.stores(), OfflineDirs: b.logDirs.offline, Logger: logger.With("part", "partition"),
 		TopicDefaults: live.settings.TopicDefaults(), RetentionCheck: cfg.Duration("log.retention.check.interval.ms"),
-		Cleaner: live.cleaner(),
+		ProducerExpiration: cfg.Duration("producer.id.expiration.ms"),
+		Cleaner:            live.cleaner(),
 	})
 	manager.Store(b.partitions)
 	if b.groups, err = newGroups(cfg, b); err != nil {
@@ -327,6 +329,7 @@ func newServer(ctx context.Context, cfg *config.Config, live *liveConfig, b *bro
 		AutoCreateReplicas:         int16(cfg.Int("default.replication.factor")),
 		BrokerConfigs:              brokerConfigs(cfg),
 		MaxProduceBytes:            int(cfg.Int("socket.request.max.bytes")),
+		RequestMemory:              requestMemory(cfg),
 		MaxConnections:             live.int("max.connections"),
 		MaxConnectionsPerIP:        live.int("max.connections.per.ip"),
 		IdleTimeout:                cfg.Duration("connections.max.idle.ms"),
@@ -357,6 +360,20 @@ func newServer(ctx context.Context, cfg *config.Config, live *liveConfig, b *bro
 		return nil, err
 	}
 	return kafka.NewServer(o)
+}
+
+// requestMemory is queued.max.request.bytes. Who only allows larger requests means
+// them to be taken.
+func requestMemory(cfg *config.Config) int64 {
+	const key = "queued.max.request.bytes"
+	switch n := cfg.Int(key); {
+	case n < 0:
+		return math.MaxInt64
+	case cfg.IsSet(key):
+		return n
+	default:
+		return max(n, cfg.Int("socket.request.max.bytes"))
+	}
 }
 
 func newGroups(cfg *config.Config, b *broker) (*group.Coordinator, error) {

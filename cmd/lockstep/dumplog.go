@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"sort"
@@ -294,7 +295,7 @@ func dumpedText(s *string) string {
 // left out, which --verify reports.
 func dumpRecords(b record.Batch) []dumpedRecord {
 	var list []dumpedRecord
-	_ = segment.EachRecord(b, func(r record.Record) error {
+	_ = segment.EachRecord(b, math.MaxInt, func(r record.Record) error {
 		x := dumpedRecord{Offset: b.BaseOffset() + int64(r.OffsetDelta), Timestamp: b.BaseTimestamp() + r.TimestampDelta, Key: text(r.Key), Value: text(r.Value)}
 		if b.TimestampType() == record.LogAppendTime {
 			x.Timestamp = b.MaxTimestamp()

@@ -73,6 +73,7 @@ var serverKeys = []key{
 	{name: "num.partitions", kind: integer, def: "1", min: 1, max: 100000, doc: "Partitions of topics created without a count."},
 	{name: "default.replication.factor", kind: integer, def: "1", min: 1, max: 32767, doc: "Replicas of topics created without a factor."},
 	{name: "socket.request.max.bytes", kind: bytesize, def: "104857600", min: 1024, max: 1 << 30, doc: "Largest produce request. Other requests have smaller limits of their own."},
+	{name: "queued.max.request.bytes", kind: bytesize, def: "134217728", min: -1, doc: "Memory that requests being read or handled may take together; connections wait beyond it. At least socket.request.max.bytes, to which it is raised unless it is set. -1: no limit."},
 	{name: "max.connections", kind: integer, def: "10000", min: 1, max: 1 << 30, dynamic: true, doc: "Client connections in all."},
 	{name: "max.connections.per.ip", kind: integer, def: "2147483647", min: 1, max: 1<<31 - 1, dynamic: true, doc: "Client connections from one address."},
 	{name: "server.stop.timeout.ms", kind: milliseconds, def: "10000", min: 100, doc: "How long a stop (SIGTERM) may take to answer what is under way; then connections are closed. Long polls and joins are answered at once, new requests are left to the next start."},
@@ -145,6 +146,7 @@ var serverKeys = []key{
 	{name: "transaction.max.timeout.ms", kind: milliseconds, def: "900000", min: 1, doc: "Longest transaction timeout a producer may ask for. An open transaction holds up every read_committed reader for that long when its producer dies."},
 	{name: "transaction.abort.timed.out.transaction.cleanup.interval.ms", kind: milliseconds, def: "10000", min: 1, doc: "Time between two looks for transactions whose time is up."},
 	{name: "transactional.id.expiration.ms", kind: milliseconds, def: "604800000", min: 1, doc: "How long a transactional id that nobody uses is kept."},
+	{name: "producer.id.expiration.ms", kind: milliseconds, def: "86400000", min: 1, doc: "How long a log remembers a producer that writes nothing, to tell its repeated batches from new ones. One with an open transaction is not forgotten."},
 	{name: "transaction.remove.expired.transaction.cleanup.interval.ms", kind: milliseconds, def: "3600000", min: 1, doc: "Time between two looks for such ids."},
 	{name: "max.transactional.ids", kind: integer, def: "100000", min: 1, max: 1 << 30, doc: "Transactional ids that this broker keeps, half a KiB of memory each; a new one beyond them is refused with POLICY_VIOLATION. Not a key of Kafka."},
 

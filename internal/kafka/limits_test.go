@@ -88,3 +88,31 @@ func TestInternalTopicsAreNotForClients(t *testing.T) {
 		t.Errorf("a client's write to %s: code %d", topic.Name, code)
 	}
 }
+
+// A request of a group may be larger than others: what one member may say is the
+// group's to decide, and its answer is an error code. Any other is not read.
+func TestLargeGroupRequests(t *testing.T) {
+	s, _ := groupServer(t)
+	c := dial(t, addrOf(s))
+	find := kmsg.NewPtrFindCoordinatorRequest()
+	find.CoordinatorKey = t.Name()
+	ask[*kmsg.FindCoordinatorResponse](t, c, find)
+	join := kmsg.NewPtrJoinGroupRequest()
+	join.SetVersion(3) // a member at once
+	join.Group, join.ProtocolType = t.Name(), "consumer"
+	join.SessionTimeoutMillis, join.RebalanceTimeoutMillis = 6000, 6000
+	join.Protocols = []kmsg.JoinGroupRequestProtocol{{Name: "range", Metadata: make([]byte, 3<<20)}}
+	resp := ask[*kmsg.JoinGroupResponse](t, c, join)
+	if resp.ErrorCode != kerr.InvalidRequest.Code {
+		t.Errorf("code %d", resp.ErrorCode)
+	}
+	create := kmsg.NewPtrMetadataRequest()
+	create.SetVersion(4)
+	for range 3 << 10 {
+		name := string(make([]byte, 1<<10))
+		create.Topics = append(create.Topics, kmsg.MetadataRequestTopic{Topic: &name})
+	}
+	if _, err := c.RequestVersion(t.Context(), create); err == nil {
+		t.Error("Metadata of 3 MiB was read")
+	}
+}

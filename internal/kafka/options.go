@@ -91,7 +91,8 @@ type Options struct {
 	// the group (default 16 MiB). What decoding them takes is measured before.
 	MaxGroupRequestBytes int
 	// RequestMemory is what frames being read or handled may hold together
-	// (queued.max.request.bytes, default 512 MiB); readers wait beyond it.
+	// (queued.max.request.bytes, default 128 MiB); readers wait beyond it. With as
+	// much for decoded bodies and large answers a server stays below half a GiB.
 	RequestMemory int64
 
 	// MaxConnections and MaxConnectionsPerIP refuse connections beyond them
@@ -146,7 +147,7 @@ func (o *Options) EnsureDefaults() {
 	setDefault(&o.MaxProduceBytes, 100<<20)
 	setDefault(&o.MaxRequestBytes, 1<<20)
 	setDefault(&o.MaxGroupRequestBytes, 16<<20)
-	setDefault(&o.RequestMemory, 512<<20)
+	setDefault(&o.RequestMemory, max(128<<20, int64(o.MaxProduceBytes)))
 	setDefault(&o.MaxConnections, 10_000)
 	setDefault(&o.MaxConnectionsPerIP, math.MaxInt)
 	setDefault(&o.MaxConnectionsPerPrincipal, math.MaxInt)

@@ -125,7 +125,7 @@ func (w *cleanerWorld) records(name string) (newest map[string]int64, n int) {
 			if batch, b, err = record.Next(b); err != nil {
 				w.t.Fatal(err)
 			}
-			if err := segment.EachRecord(batch, func(r record.Record) error {
+			if err := segment.EachRecord(batch, 1<<20, func(r record.Record) error {
 				newest[string(r.Key)] = batch.BaseOffset() + int64(r.OffsetDelta)
 				n++
 				return nil

@@ -39,6 +39,10 @@ type Options struct {
 	// (log.retention.check.interval.ms). Default 5 min.
 	RetentionCheck time.Duration
 
+	// ProducerExpiration is how long a log remembers an idle producer
+	// (producer.id.expiration.ms). Default 1 day.
+	ProducerExpiration time.Duration
+
 	// Cleaner says how compacted logs are compacted.
 	Cleaner CleanerOptions
 }
@@ -53,6 +57,9 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.RetentionCheck <= 0 {
 		o.RetentionCheck = 5 * time.Minute
+	}
+	if o.ProducerExpiration <= 0 {
+		o.ProducerExpiration = 24 * time.Hour
 	}
 }
 
@@ -170,7 +177,7 @@ func (m *Manager) prepareTopic(t *metadata.Topic, old bool, open *errgroup.Group
 	parts := m.mu.byID[t.ID]
 	m.mu.RUnlock()
 	get := m.configOf(t)
-	c := &topicChange{topic: t, get: get, config: segmentConfig(get), grown: make([]*Partition, max(len(parts), len(t.Partitions)))}
+	c := &topicChange{topic: t, get: get, config: m.segmentConfig(get), grown: make([]*Partition, max(len(parts), len(t.Partitions)))}
 	copy(c.grown, parts)
 	for _, mp := range t.Partitions {
 		if int(mp.Index) >= len(c.grown) || !slices.Contains(mp.Replicas, m.o.NodeID) {
@@ -363,7 +370,7 @@ func (m *Manager) configOf(t *metadata.Topic) func(string) string {
 
 // segmentConfig turns topic configs into what the log needs. Retention is off
 // where the cleanup policy has no "delete" in it.
-func segmentConfig(get func(string) string) segment.Config {
+func (m *Manager) segmentConfig(get func(string) string) segment.Config {
 	n := func(name string) int64 {
 		v, err := strconv.ParseInt(get(name), 10, 64)
 		if err != nil {
@@ -376,6 +383,8 @@ func segmentConfig(get func(string) string) segment.Config {
 		SegmentMs:      n("segment.ms"),
 		RetentionMs:    n("retention.ms"),
 		RetentionBytes: n("retention.bytes"),
+
+		ProducerExpirationMs: m.o.ProducerExpiration.Milliseconds(),
 	}
 	compacted, deleted := cleanupPolicy(get)
 	if !deleted {

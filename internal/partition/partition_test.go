@@ -538,6 +538,9 @@ func TestKeysOnACompactedTopic(t *testing.T) {
 		binary.BigEndian.PutUint32(out[17:], crc32.Checksum(out[21:], crc32.MakeTable(crc32.Castagnoli)))
 		return out
 	}
+	zeros := func(n int) []byte {
+		return record.Build(record.NoProducer(1_000_000), []record.Record{{Key: []byte("k"), Value: make([]byte, n)}})
+	}
 	p := w.apply(func(t *metadata.Topic) { t.Configs = map[string]string{"cleanup.policy": "compact,delete"} })
 	empty := record.Build(record.NoProducer(1_000_000), []record.Record{{Key: []byte{}, Value: []byte("v")}})
 	for _, tc := range []struct {
@@ -546,9 +549,10 @@ func TestKeysOnACompactedTopic(t *testing.T) {
 	}{
 		{keyed("a", "b"), nil}, {keyed("a", ""), pipeline.ErrInvalidRecord}, {empty, nil},
 		{zipped(keyed("a", "b")), nil}, {zipped(keyed("a", "")), pipeline.ErrInvalidRecord},
+		{zipped(zeros(4 << 20)), nil}, {zipped(zeros(9 << 20)), pipeline.ErrInvalidRecord}, // 8 times max.message.bytes is between
 	} {
 		if a := w.wait(produce(p, tc.b, -1)); !errors.Is(a.err, tc.want) {
-			t.Errorf("%x: %v, want %v", tc.b, a.err, tc.want)
+			t.Errorf("%.200x: %v, want %v", tc.b, a.err, tc.want)
 		}
 	}
 	w.apply(func(t *metadata.Topic) { t.MirrorName = "m" })
@@ -663,5 +667,29 @@ func TestTimestampBounds(t *testing.T) {
 	h.TimestampType = record.LogAppendTime
 	if a := w.wait(produce(p, record.Build(h, []record.Record{{Value: []byte("a")}}), 1)); !errors.Is(a.err, ErrTimestamp) {
 		t.Error(a.err)
+	}
+}
+
+// An idle producer is forgotten after the time that the broker is set to, and not
+// before; one with an open transaction stays.
+func TestIdleProducersAreForgotten(t *testing.T) {
+	w := newWorld(t)
+	w.m.o.ProducerExpiration = time.Hour
+	p := w.apply(func(*metadata.Topic) {})
+	for pid, transactional := range []bool{false, true} {
+		h := record.NoProducer(1_000_000)
+		h.ProducerID, h.ProducerEpoch, h.BaseSequence, h.Transactional = int64(pid), 0, 0, transactional
+		if a := w.wait(produce(p, record.Build(h, []record.Record{{Value: []byte("v")}}), -1)); a.err != nil {
+			t.Fatal(a.err)
+		}
+	}
+	w.clock.Advance(59 * time.Minute)
+	for _, want := range []int{2, 1, 1} {
+		w.m.retainAll()
+		list, err := p.Producers()
+		if err != nil || len(list) != want || list[len(list)-1].ProducerID != 1 {
+			t.Fatalf("%+v %v, want %d with producer 1", list, err, want)
+		}
+		w.clock.Advance(2 * time.Minute)
 	}
 }

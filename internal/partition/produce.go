@@ -117,7 +117,7 @@ func (p *Partition) admitLocked(records []byte, o ProduceOptions) (record.Batch,
 		return nil, err
 	}
 	if s.compacted {
-		if err := haveKeys(b); err != nil {
+		if err := haveKeys(b, s.maxMessageBytes); err != nil {
 			return nil, err
 		}
 	}
@@ -140,9 +140,14 @@ func (p *Partition) admitLocked(records []byte, o ProduceOptions) (record.Batch,
 	return b, nil
 }
 
+// inflatedFactor is how much of max.message.bytes a batch may take when it is
+// decompressed to look at its records. Honest ones shrink to a tenth at best, and
+// stay well below the limit themselves.
+const inflatedFactor = 8
+
 // haveKeys refuses what compaction could never keep or remove.
-func haveKeys(b record.Batch) error {
-	err := segment.EachRecord(b, func(r record.Record) error {
+func haveKeys(b record.Batch, maxMessageBytes int) error {
+	err := segment.EachRecord(b, inflatedFactor*maxMessageBytes, func(r record.Record) error {
 		if r.Key == nil {
 			return fmt.Errorf("record %d has no key, and the topic is compacted", r.OffsetDelta)
 		}
