@@ -173,11 +173,18 @@ func TestKeysOfTokens(t *testing.T) {
 		json.NewEncoder(w).Encode(set)
 	}))
 	defer server.Close()
-	keys, err := openKeySet(server.URL, time.Hour, 10*time.Second, clk)
+	stranger, err := openKeySet(server.URL, nil, time.Hour, 10*time.Second, clk)
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys.client.Transport = server.Client().Transport
+	if _, err := stranger.find(t.Context(), "k1"); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("an authority that nobody trusts: %v", err)
+	}
+	trust := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	keys, err := openKeySet(server.URL, map[string]string{"ssl.truststore.certificates": string(trust)}, time.Hour, 10*time.Second, clk)
+	if err != nil {
+		t.Fatal(err)
+	}
 	find := func(id string, found bool, questions int) {
 		t.Helper()
 		if _, err := keys.find(t.Context(), id); (err == nil) != found || asked != questions {
@@ -294,6 +301,7 @@ func TestFaultsOfListeners(t *testing.T) {
 		{"SASL_PLAINTEXT", map[string]string{"sasl.enabled.mechanisms": "SCRAM-SHA-256"}, false, ""},
 		{"SASL_SSL", map[string]string{"sasl.enabled.mechanisms": "PLAIN", jaas: users, "ssl.keystore.location": pem}, false, ""},
 		{"SASL_PLAINTEXT", map[string]string{"sasl.enabled.mechanisms": "OAUTHBEARER"}, true, "sasl.oauthbearer.jwks.endpoint.url"},
+		{"SASL_PLAINTEXT", map[string]string{"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url": "https://127.0.0.1:1/", "oauthbearer.ssl.truststore.location": "/no/such"}, true, "oauthbearer.ssl.truststore.location"},
 		{"SASL_PLAINTEXT", map[string]string{"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url": "http://x/"}, true, "sasl.oauthbearer.jwks.endpoint.url"},
 		{"SASL_PLAINTEXT", map[string]string{"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url": "file:///no/such"}, true, "sasl.oauthbearer.jwks.endpoint.url"},
 	} {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
+	"github.com/lockstep-kafka/lockstep/internal/clientconfig"
 	"github.com/lockstep-kafka/lockstep/internal/clock"
 )
 
@@ -22,7 +23,7 @@ import (
 // in it.
 type keySet struct {
 	address *url.URL
-	client  *http.Client
+	trust   map[string]string // ssl.truststore.* for the address
 	clock   clock.Clock
 	refresh time.Duration // sasl.oauthbearer.jwks.endpoint.refresh.ms
 	backoff time.Duration // least time between two tries
@@ -43,7 +44,7 @@ const (
 	keySetTimeout  = 5 * time.Second
 )
 
-func openKeySet(address string, refresh, backoff time.Duration, clk clock.Clock) (*keySet, error) {
+func openKeySet(address string, trust map[string]string, refresh, backoff time.Duration, clk clock.Clock) (*keySet, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return nil, errors.New("is no address")
@@ -54,14 +55,7 @@ func openKeySet(address string, refresh, backoff time.Duration, clk clock.Clock)
 	default:
 		return nil, fmt.Errorf("%q is neither https://… nor file:///…", u.Redacted())
 	}
-	k := &keySet{address: u, clock: clk, refresh: refresh, backoff: backoff}
-	k.client = &http.Client{Timeout: keySetTimeout, CheckRedirect: func(r *http.Request, via []*http.Request) error {
-		if r.URL.Scheme != "https" || len(via) > 3 {
-			return errors.New("redirected to another place than https")
-		}
-		return nil
-	}}
-	return k, nil
+	return &keySet{address: u, trust: trust, clock: clk, refresh: refresh, backoff: backoff}, nil
 }
 
 // find answers the key that a token names; with no name, the only one there is.
@@ -153,7 +147,22 @@ func (k *keySet) get(ctx context.Context) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp, err := k.client.Do(req)
+	// Keys are asked for rarely: each time the trust store is read as it is then.
+	tls, err := clientconfig.TrustTLS(k.trust)
+	if err != nil {
+		return nil, err
+	}
+	client := &http.Client{
+		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: tls, DisableKeepAlives: true},
+		Timeout:   keySetTimeout,
+		CheckRedirect: func(r *http.Request, via []*http.Request) error {
+			if r.URL.Scheme != "https" || len(via) > 3 {
+				return errors.New("redirected to another place than https")
+			}
+			return nil
+		},
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err
 	}

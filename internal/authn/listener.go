@@ -206,7 +206,20 @@ func (s *SASL) openTokens(o Options, prefix string) (key string, err error) {
 	if t.issuer == "" && len(t.audiences) == 0 {
 		o.Logger.Warn("a listener takes every token that is signed with the key set; set sasl.oauthbearer.expected.issuer and .audience", "listener", o.Name)
 	}
-	if t.keys, err = openKeySet(address, o.duration(prefix, "sasl.oauthbearer.jwks.endpoint.refresh.ms", time.Hour),
+	// Those of the listener say who issues clients' certificates, which is another matter.
+	trust := map[string]string{}
+	for key, value := range o.Props {
+		if key, ok := strings.CutPrefix(key, prefix); ok && strings.HasPrefix(key, "ssl.truststore.") {
+			trust[key] = value
+		}
+	}
+	if _, err := clientconfig.TrustTLS(trust); err != nil {
+		if bad, ok := errors.AsType[*clientconfig.KeyError](err); ok {
+			return prefix + bad.Key, bad.Err
+		}
+		return url, err
+	}
+	if t.keys, err = openKeySet(address, trust, o.duration(prefix, "sasl.oauthbearer.jwks.endpoint.refresh.ms", time.Hour),
 		o.duration(prefix, "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", 10*time.Second), o.Clock); err != nil {
 		return url, err
 	}

@@ -26,6 +26,17 @@ func ServerTLS(props map[string]string) (cfg *tls.Config, files []string, err er
 	return cfg, files, nil
 }
 
+// TrustTLS is the TLS configuration of a client that only checks whom it reaches,
+// by the ssl.truststore.* keys. Errors are *KeyError.
+func TrustTLS(props map[string]string) (*tls.Config, error) {
+	p := &parser{props: props, c: &Config{}}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if err := p.trustStore(cfg); err != nil {
+		return nil, err
+	}
+	return cfg, nil
+}
+
 // serverOnly turns what was read for a client into a listener's.
 func (p *parser) serverOnly(cfg *tls.Config) error {
 	if len(cfg.Certificates) == 0 {

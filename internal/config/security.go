@@ -41,10 +41,10 @@ var securityKeys = []key{
 	{name: "ssl.keystore.certificate.chain", kind: text, def: "", secret: true, scope: ofListener, doc: "Certificate chain in PEM form, instead of a file."},
 	{name: "ssl.keystore.key", kind: text, def: "", secret: true, scope: ofListener, doc: "Private key in PEM form (PKCS#8), instead of a file."},
 	{name: "ssl.key.password", kind: text, def: "", secret: true, scope: ofListener, doc: "Password of an encrypted private key in PEM form."},
-	{name: "ssl.truststore.type", kind: text, def: "", scope: ofListener, doc: "PEM or PKCS12. Default: what the file is."},
-	{name: "ssl.truststore.location", kind: text, def: "", scope: ofListener, doc: "File with the authorities that issue clients' certificates. Read again when it changes."},
-	{name: "ssl.truststore.password", kind: text, def: "", secret: true, scope: ofListener, doc: "Password of a PKCS12 file."},
-	{name: "ssl.truststore.certificates", kind: text, def: "", secret: true, scope: ofListener, doc: "Those authorities in PEM form, instead of a file."},
+	{name: "ssl.truststore.type", kind: text, def: "", scope: ofMechanism, doc: "PEM or PKCS12. Default: what the file is."},
+	{name: "ssl.truststore.location", kind: text, def: "", scope: ofMechanism, doc: "File with the authorities that issue clients' certificates. Read again when it changes. Behind listener.name.NAME.oauthbearer. this and the next two: those of the https:// address of the keys of tokens, instead of the system's."},
+	{name: "ssl.truststore.password", kind: text, def: "", secret: true, scope: ofMechanism, doc: "Password of a PKCS12 file."},
+	{name: "ssl.truststore.certificates", kind: text, def: "", secret: true, scope: ofMechanism, doc: "Those authorities in PEM form, instead of a file."},
 	{name: "ssl.client.auth", kind: choice, def: "none", choices: "none|requested|required", scope: ofListener, doc: "Whether clients show a certificate. For all listeners it means those of SSL; one of SASL_SSL is asked by name only."},
 	{name: "ssl.enabled.protocols", kind: text, def: "TLSv1.2,TLSv1.3", list: true, scope: ofListener, doc: "TLSv1.2, TLSv1.3, or both."},
 	{name: "ssl.protocol", kind: text, def: "TLSv1.3", scope: ofListener, doc: "Highest version, where ssl.enabled.protocols is not set."},
@@ -97,6 +97,8 @@ func (c *Config) setListener(name, value, origin string) (taken bool, err error)
 	case v.key == nil && jvmOnly(rest):
 		c.Warnings = append(c.Warnings, fmt.Sprintf("%s has no meaning here and is ignored (%s)", name, origin))
 		return true, nil
+	case v.mechanism != "" && v.mechanism != "oauthbearer" && strings.HasPrefix(rest, "ssl."):
+		return true, fmt.Errorf("%s: only OAUTHBEARER asks anybody over TLS (%s)", name, origin)
 	case v.key == nil, v.mechanism == "" && v.key.scope == brokerOnly && rest != "max.connections", v.mechanism != "" && v.key.scope != ofMechanism:
 		return true, fmt.Errorf("%s: unknown key for a listener or a mechanism (%s)", name, origin)
 	}
