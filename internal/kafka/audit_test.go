@@ -56,6 +56,11 @@ func TestAudit(t *testing.T) {
 	seen := map[int16]bool{}
 	for _, r := range w.requests() {
 		req := r.request()
+		if !strings.HasPrefix(w.outcome(hostAll, r.request()), "ok") {
+			file.take(t)
+			continue // refused with every right, so not for want of one
+		}
+		file.take(t)
 		for _, host := range []string{hostNone, hostAll} {
 			out := w.outcome(host, r.request())
 			denied := !strings.HasPrefix(out, "ok")
