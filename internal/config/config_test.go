@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -129,5 +130,21 @@ func TestDefaultsAreValid(t *testing.T) {
 		if !strings.Contains(ref.String(), "#"+e.Name+"=") {
 			t.Errorf("reference lacks %s", e.Name)
 		}
+	}
+}
+
+// A trust store behind a mechanism is for the keys of tokens: nothing else asks
+// anybody.
+func TestTrustStoreOfMechanism(t *testing.T) {
+	const key = "listener.name.plaintext.%s.ssl.truststore.location=/x"
+	c, err := load(t, "", fmt.Sprintf(key, "oauthbearer"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l, err := c.Listeners(); err != nil || l[0].Security["oauthbearer.ssl.truststore.location"] != "/x" || l[0].Security["ssl.truststore.location"] != "" {
+		t.Errorf("%+v %v", l, err)
+	}
+	if _, err := load(t, "", fmt.Sprintf(key, "plain")); err == nil || !strings.Contains(err.Error(), "OAUTHBEARER") {
+		t.Errorf("behind another mechanism: %v", err)
 	}
 }

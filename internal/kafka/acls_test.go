@@ -120,6 +120,7 @@ func TestNothingLeaks(t *testing.T) {
 func TestAuthorizedOperations(t *testing.T) {
 	w := newSecured(t)
 	w.commitSome()
+	w.joinConsumerGroup()
 	host := "127.0.4.1"
 	w.grant(
 		w.acl(right{authz.Topic, authz.Read}, host), w.acl(right{authz.Group, authz.Read}, host),
@@ -137,6 +138,8 @@ func TestAuthorizedOperations(t *testing.T) {
 				IncludeClusterAuthorizedOperations: true}).ClusterAuthorizedOperations,
 			"describe groups": ask[*kmsg.DescribeGroupsResponse](t, c, &kmsg.DescribeGroupsRequest{Version: 5, Groups: []string{w.prefix},
 				IncludeAuthorizedOperations: true}).Groups[0].AuthorizedOperations,
+			"describe consumer groups": ask[*kmsg.ConsumerGroupDescribeResponse](t, c, &kmsg.ConsumerGroupDescribeRequest{Version: 1,
+				Groups: []string{w.consumerGroup()}, IncludeAuthorizedOperations: true}).Groups[0].AuthorizedOperations,
 			"describe mirrors": ask[*wire.DescribeClusterMirrorsResponse](t, c, &wire.DescribeClusterMirrorsRequest{MirrorNames: []string{w.prefix},
 				IncludeAuthorizedOperations: true}).Mirrors[0].AuthorizedOperations,
 		}
@@ -145,16 +148,18 @@ func TestAuthorizedOperations(t *testing.T) {
 		host: {
 			"metadata cluster": bits(authz.Alter, authz.Describe), "describe cluster": bits(authz.Alter, authz.Describe),
 			"metadata topic": bits(authz.Read, authz.Describe), "describe groups": bits(authz.Read, authz.Describe),
-			"describe mirrors": bits(authz.Describe, authz.AlterConfigs, authz.DescribeConfigs),
+			"describe consumer groups": bits(authz.Read, authz.Describe),
+			"describe mirrors":         bits(authz.Describe, authz.AlterConfigs, authz.DescribeConfigs),
 		},
 		hostNone: {
 			"metadata cluster": 0, "describe cluster": 0, "metadata topic": math.MinInt32, "describe groups": math.MinInt32,
-			"describe mirrors": math.MinInt32,
+			"describe consumer groups": math.MinInt32, "describe mirrors": math.MinInt32,
 		},
 		hostAll: {
 			"metadata cluster": int32(authz.Cluster.Operations()), "describe cluster": int32(authz.Cluster.Operations()),
 			"metadata topic": int32(authz.Topic.Operations()), "describe groups": int32(authz.Group.Operations()),
-			"describe mirrors": int32(authz.ClusterMirror.Operations()),
+			"describe consumer groups": int32(authz.Group.Operations()),
+			"describe mirrors":         int32(authz.ClusterMirror.Operations()),
 		},
 	} {
 		for name, got := range ask1(host) {

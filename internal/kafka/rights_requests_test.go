@@ -171,6 +171,9 @@ func (w *secured) requests() []rightsRequest {
 		{"consumer-group-describe", func() kmsg.Request {
 			return at(1, &kmsg.ConsumerGroupDescribeRequest{Groups: []string{group}})
 		}},
+		{"consumer-group-describe-of-members", func() kmsg.Request {
+			return at(1, &kmsg.ConsumerGroupDescribeRequest{Groups: []string{w.consumerGroup()}})
+		}},
 		{"create-cluster-mirror", func() kmsg.Request {
 			return &wire.CreateClusterMirrorRequest{MirrorName: w.prefix + "!"} // no name of a mirror
 		}},

@@ -230,6 +230,7 @@ func TestRights(t *testing.T) {
 	w := newSecured(t)
 	w.commitSome()
 	w.beginTransaction()
+	w.joinConsumerGroup()
 	requests := w.requests()
 	seen := map[int16]bool{}
 	datadriven.RunTest(t, "testdata/rights", func(t *testing.T, d *datadriven.TestData) string {
@@ -336,6 +337,21 @@ func (w *secured) commitSome() {
 	resp := ask[*kmsg.OffsetCommitResponse](w.t, w.from(hostAll), commit)
 	if code := resp.Topics[0].Partitions[0].ErrorCode; code != 0 {
 		w.t.Fatalf("commit: code %d", code)
+	}
+}
+
+func (w *secured) consumerGroup() string { return w.prefix + "-consumers" }
+
+// joinConsumerGroup makes a consumer group that exists, with the topic in it.
+func (w *secured) joinConsumerGroup() {
+	w.t.Helper()
+	beat := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+	beat.SetVersion(1)
+	beat.Group, beat.MemberID, beat.RebalanceTimeoutMillis = w.consumerGroup(), "member", 60_000
+	beat.SubscribedTopicNames = []string{w.topic.Name}
+	beat.Topics = []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+	if resp := ask[*kmsg.ConsumerGroupHeartbeatResponse](w.t, w.from(hostAll), beat); resp.ErrorCode != 0 {
+		w.t.Fatalf("join: code %d", resp.ErrorCode)
 	}
 }
 
