@@ -159,27 +159,35 @@ func (c *conn) handshake() error {
 // untilGone gives ctx an end with the peer: while a request waits for other
 // clients nobody reads, and a join or a long poll of a client that has hung up
 // would keep its connection for as long as it had asked to wait. What the peer
-// sends meanwhile ends the watch only. stop gives the reader back.
+// sends meanwhile stays in the buffer; behind a full one its end cannot be seen,
+// and it waits no longer than an idle connection may. stop gives the reader back.
 func (c *conn) untilGone(ctx context.Context) (_ context.Context, stop func()) {
-	if c.r.Buffered() > 0 {
-		return ctx, func() {}
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	watched := make(chan struct{})
 	c.nc.SetReadDeadline(time.Time{})
 	go func() {
 		defer close(watched)
-		if _, err := c.r.Peek(1); err != nil {
-			if !errors.Is(err, os.ErrDeadlineExceeded) {
-				c.gone.Store(true)
+		for c.r.Buffered() < c.r.Size() {
+			if _, err := c.r.Peek(c.r.Buffered() + 1); err != nil {
+				if !errors.Is(err, os.ErrDeadlineExceeded) {
+					c.gone.Store(true)
+				}
+				cancel()
+				return
 			}
+		}
+		longest := time.NewTimer(c.server.o.IdleTimeout)
+		defer longest.Stop()
+		select {
+		case <-longest.C:
 			cancel()
+		case <-ctx.Done():
 		}
 	}()
 	return ctx, func() {
+		cancel()
 		c.nc.SetReadDeadline(time.Unix(1, 0))
 		<-watched
-		cancel()
 	}
 }
 

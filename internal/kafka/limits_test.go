@@ -21,12 +21,12 @@ func TestWaitEndsWithItsClient(t *testing.T) {
 	s := anotherServer(t, func(*Options) {})
 	req := fetchFrom(topic, 0, 0)
 	req.MinBytes, req.MaxWaitMillis = 1, math.MaxInt32
-	for range 3 {
+	for _, behind := range []int{0, 1, 1000} { // bytes of what would be the next request
 		nc, err := net.Dial("tcp", addrOf(s))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := nc.Write(wire.AppendRequest(nil, 1, "gone", req)); err != nil {
+		if _, err := nc.Write(append(wire.AppendRequest(nil, 1, "gone", req), make([]byte, behind)...)); err != nil {
 			t.Fatal(err)
 		}
 		nc.Close()
