@@ -29,8 +29,8 @@ type Marker struct {
 
 // AppendMarker ends a producer's transaction. done is called once, when the
 // high watermark has passed the marker. A marker that comes twice is appended
-// twice, which changes nothing. It breaks the verifications of its producer that
-// are under way.
+// twice, which changes nothing. It breaks the verifications of the transaction it
+// ends.
 func (p *Partition) AppendMarker(leaderEpoch int32, m Marker, done func(error)) {
 	p.appendMu.Lock()
 	v := p.view.Load()
@@ -56,7 +56,7 @@ func (p *Partition) AppendMarker(leaderEpoch int32, m Marker, done func(error)) 
 	b := record.Batch(record.Marker(kind, m.ProducerID, m.ProducerEpoch, m.CoordinatorEpoch, p.clock.Now().UnixMilli()))
 	b.SetBaseOffset(p.log.EndOffset())
 	b.SetLeaderEpoch(v.leaderEpoch)
-	p.verifying.breakOf(m.ProducerID)
+	p.verifying.endedBy(m)
 	if invariants.Planted("markerAcknowledgedBeforeAppend") {
 		done(nil)
 		done = func(error) {}
@@ -103,26 +103,43 @@ func (p *Partition) AppendOffsets(leaderEpoch int32, batch []byte, verify bool, 
 // Without the bookkeeping of verifications a batch could be checked, its
 // transaction end, and the batch be appended behind the marker.
 type Verification struct {
+	of     vouched
+	users  int  // between BeginVerification and EndVerification
+	broken bool // a marker came, or the leadership went
+}
+
+// vouched is what a verification is about: since EpochBump one transaction.
+type vouched struct {
 	producer int64
-	users    int  // between BeginVerification and EndVerification
-	broken   bool // a marker came, or the leadership went
+	epoch    int16
 }
 
 // verifications are those under way, guarded by appendMu. There are no more than
 // requests in flight.
-type verifications map[int64]*Verification
+type verifications map[vouched]*Verification
 
-// breakOf ends what a producer's verifications are worth.
-func (v verifications) breakOf(id int64) {
-	if g := v[id]; g != nil {
+// endedBy breaks the verifications of the transaction that a marker ends, and of
+// older ones. Since EpochBump the marker has the epoch of the producer's next
+// transaction, whose first batch may be waiting for just this marker.
+func (v verifications) endedBy(m Marker) {
+	for of := range v {
+		if of.producer == m.ProducerID && (of.epoch < m.ProducerEpoch || of.epoch == m.ProducerEpoch && m.Version < EpochBump) {
+			v.breakOf(of)
+		}
+	}
+}
+
+// breakOf ends what a verification is worth.
+func (v verifications) breakOf(of vouched) {
+	if g := v[of]; g != nil {
 		g.broken = true
-		delete(v, id)
+		delete(v, of)
 	}
 }
 
 func (v verifications) breakAll() {
-	for id := range v {
-		v.breakOf(id)
+	for of := range v {
+		v.breakOf(of)
 	}
 }
 
@@ -142,13 +159,14 @@ func (p *Partition) BeginVerification(id int64, epoch int16) (*Verification, err
 	if open {
 		return nil, nil
 	}
-	g := p.verifying[id]
+	of := vouched{id, epoch}
+	g := p.verifying[of]
 	if g == nil {
-		g = &Verification{producer: id}
+		g = &Verification{of: of}
 		if p.verifying == nil {
 			p.verifying = verifications{}
 		}
-		p.verifying[id] = g
+		p.verifying[of] = g
 	}
 	g.users++
 	return g, nil
@@ -164,7 +182,7 @@ func (p *Partition) EndVerification(g *Verification) {
 	if g.users--; g.users == 0 && !g.broken {
 		// Broken too: an append that comes later all the same, because whoever
 		// asked for it waits no more, would not be seen by a marker.
-		p.verifying.breakOf(g.producer)
+		p.verifying.breakOf(g.of)
 	}
 }
 
@@ -177,7 +195,7 @@ func (p *Partition) verifiedLocked(b record.Batch, guard *Verification) error {
 		return err
 	case open:
 		return nil
-	case guard == nil || guard.producer != b.ProducerID():
+	case guard == nil || guard.of != vouched{b.ProducerID(), b.ProducerEpoch()}:
 		return fmt.Errorf("%w: producer %d epoch %d", ErrUnverified, b.ProducerID(), b.ProducerEpoch())
 	case guard.broken:
 		return fmt.Errorf("%w: the transaction of producer %d epoch %d ended meanwhile", ErrUnverified, b.ProducerID(), b.ProducerEpoch())

@@ -274,3 +274,47 @@ func TestTruncatedMarker(t *testing.T) {
 		}
 	}
 }
+
+// Since version 2 the marker of a transaction and the batches of the next one have
+// the same epoch, and producers send these without waiting for the marker: it must
+// not break their verification, while the marker of their own transaction must.
+func TestVerificationOfTheNextTransaction(t *testing.T) {
+	w := newWorld(t)
+	p := w.apply(func(*metadata.Topic) {})
+	for i, tt := range []struct {
+		name    string
+		epoch   int16
+		marker  Marker
+		refused bool
+	}{
+		{"the last one's, version 2", 5, Marker{ProducerEpoch: 5, Version: EpochBump}, false},
+		{"its own, version 2", 5, Marker{ProducerEpoch: 6, Version: EpochBump}, true},
+		{"its own, version 1", 5, Marker{ProducerEpoch: 5, Version: 1}, true},
+		{"of one that was fenced, version 1", 5, Marker{ProducerEpoch: 6, Version: 1}, true},
+	} {
+		tt.marker.ProducerID = int64(i)
+		g := w.vouch(p, tt.marker.ProducerID, tt.epoch)
+		if err := w.mark(p, tt.marker); err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		err := w.send(p, inTxn(tt.marker.ProducerID, tt.epoch, 0), g)
+		if p.EndVerification(g); (err != nil) != tt.refused || tt.refused && !errors.Is(err, ErrUnverified) && !errors.Is(err, producer.ErrFencedEpoch) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+
+	// One epoch's is none for another's batch.
+	old, now := w.vouch(p, 100, 5), w.vouch(p, 100, 6)
+	if err := w.send(p, inTxn(100, 6, 0), old); !errors.Is(err, ErrUnverified) {
+		t.Errorf("with the verification of another epoch: %v", err)
+	}
+	if err := w.send(p, inTxn(100, 6, 0), now); err != nil {
+		t.Error(err)
+	}
+	for _, g := range []*Verification{old, now} {
+		p.EndVerification(g)
+	}
+	if n := len(p.verifying); n != 0 {
+		t.Errorf("%d verifications are kept", n)
+	}
+}
