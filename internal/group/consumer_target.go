@@ -43,8 +43,8 @@ func (p *pattern) find(view topicView) []*metadata.Topic {
 	}
 	p.topics, p.found = nil, view.version
 	for _, t := range view.image.Topics() {
-		// Internal topics are read by name only, as with Kafka's clients.
-		if p.re != nil && !t.Internal && p.re.MatchString(t.Name) && (p.visible == nil || p.visible(t.Name)) {
+		// Internal topics too, as with Kafka: rights alone keep them from a member.
+		if p.re != nil && p.re.MatchString(t.Name) && (p.visible == nil || p.visible(t.Name)) {
 			p.topics = append(p.topics, t)
 		}
 	}

@@ -210,7 +210,7 @@ func TestCompactedOffsets(t *testing.T) {
 		t.Helper()
 		ps := NewPartitionStore(b.parts, func() *metadata.Image { return b.image })
 		if err := ps.Load(ctx, 0, 0, func(b record.Batch) error {
-			return segment.EachRecord(b, func(r record.Record) error {
+			return segment.EachRecord(b, 1<<20, func(r record.Record) error {
 				if r.Value == nil {
 					n++
 				}

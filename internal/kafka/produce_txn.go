@@ -34,9 +34,10 @@ const (
 	atProducerEpoch = 51
 )
 
-// isTransactional looks at the attributes of the first batch header.
+// isTransactional looks at the attributes of the first batch header. Message sets
+// of older formats have other fields there, and are refused for their format.
 func isTransactional(records []byte) bool {
-	return len(records) >= record.HeaderSize && binary.BigEndian.Uint16(records[atAttributes:])&(1<<4) != 0
+	return len(records) >= record.HeaderSize && record.Batch(records).Magic() == record.Magic && binary.BigEndian.Uint16(records[atAttributes:])&(1<<4) != 0
 }
 
 // producerOf reads a header's producer id and epoch.
