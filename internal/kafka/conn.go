@@ -30,6 +30,10 @@ const readBuffer = 16 << 10
 // still.
 const writePiece = 256 << 10
 
+// crowdedWait is how long a request waits for other clients with a full read buffer
+// behind it: more than a usual long poll, and soon for those who are gone.
+const crowdedWait = 10 * time.Second
+
 // conn is one client connection. Its goroutine owns everything but the outbox.
 type conn struct {
 	server   *Server
@@ -160,7 +164,7 @@ func (c *conn) handshake() error {
 // clients nobody reads, and a join or a long poll of a client that has hung up
 // would keep its connection for as long as it had asked to wait. What the peer
 // sends meanwhile stays in the buffer; behind a full one its end cannot be seen,
-// and it waits no longer than an idle connection may. stop gives the reader back.
+// and it waits for crowdedWait. stop gives the reader back.
 func (c *conn) untilGone(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	watched := make(chan struct{})
@@ -176,7 +180,7 @@ func (c *conn) untilGone(ctx context.Context) (_ context.Context, stop func()) {
 				return
 			}
 		}
-		longest := time.NewTimer(c.server.o.IdleTimeout)
+		longest := time.NewTimer(min(crowdedWait, c.server.o.IdleTimeout))
 		defer longest.Stop()
 		select {
 		case <-longest.C:

@@ -18,10 +18,10 @@ import (
 // long it had asked to wait.
 func TestWaitEndsWithItsClient(t *testing.T) {
 	topic := newTopic(t, 1)
-	s := anotherServer(t, func(*Options) {})
+	s := anotherServer(t, func(o *Options) { o.IdleTimeout = time.Second })
 	req := fetchFrom(topic, 0, 0)
 	req.MinBytes, req.MaxWaitMillis = 1, math.MaxInt32
-	for _, behind := range []int{0, 1, 1000} { // bytes of what would be the next request
+	for _, behind := range []int{0, 1, 1000, 3 * readBuffer} { // bytes of what would be the next request
 		nc, err := net.Dial("tcp", addrOf(s))
 		if err != nil {
 			t.Fatal(err)
