@@ -46,7 +46,7 @@ func kafkaDump(t *testing.T, dir string) []string {
 			if b.NumRecords() == 0 {
 				empty++
 			}
-			return EachRecord(b, func(r record.Record) error {
+			return EachRecord(b, maxInflated, func(r record.Record) error {
 				offset := b.BaseOffset() + int64(r.OffsetDelta)
 				if last >= 0 && offset != last+1 {
 					want.Gaps = append(want.Gaps, [2]int64{last, offset})
