@@ -270,6 +270,9 @@ func (f *flusher) writeMarks(points []checkpoint) {
 
 // sync makes the log durable up to its end as it is now.
 func (l *Log) sync() error {
+	// The flusher and an append that pays for itself may meet here.
+	l.syncing.Lock()
+	defer l.syncing.Unlock()
 	for {
 		if err := l.usable(); err != nil {
 			return err

@@ -93,8 +93,9 @@ type Log struct {
 
 	scrubbed atomic.Int64 // see ScrubbedTo
 
-	queued atomic.Bool // in the flusher's list of logs with unsynced bytes
-	marked atomic.Bool // in the flusher's list of logs with unwritten marks
+	syncing sync.Mutex  // one sync at a time: between wr and mu
+	queued  atomic.Bool // in the flusher's list of logs with unsynced bytes
+	marked  atomic.Bool // in the flusher's list of logs with unwritten marks
 
 	hint uint32 // where appends look for a slot among the outstanding operations
 
