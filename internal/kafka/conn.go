@@ -180,10 +180,10 @@ func (c *conn) untilGone(ctx context.Context) (_ context.Context, stop func()) {
 				return
 			}
 		}
-		longest := time.NewTimer(min(crowdedWait, c.server.o.IdleTimeout))
+		longest := c.server.o.Clock.NewTimer(min(crowdedWait, c.server.o.IdleTimeout))
 		defer longest.Stop()
 		select {
-		case <-longest.C:
+		case <-longest.C():
 			cancel()
 		case <-ctx.Done():
 		}
