@@ -71,6 +71,41 @@ func TestRecoverHoleForgetsProducers(t *testing.T) {
 	}
 }
 
+// The log start had been moved to 2, and a power cut left the mark of that and none
+// of the records. The log began again at 0 and used the offsets anew; the next
+// power cut came before the next checkpoint, and the old mark hid the first two of
+// the acknowledged records.
+func TestStartBelowAnOldMark(t *testing.T) {
+	fs := newCrashFS()
+	o := testOptions(fs)
+	s := mustOpen(t, o)
+	l := mustLog(t, s, Config{SegmentBytes: 1 << 20, RetentionMs: -1, RetentionBytes: -1})
+	s.flusher.checkpoint()
+	appendN(t, l, 3, 1)
+	l.SetHighWatermark(l.EndOffset())
+	if err := l.SetStartOffset(2); err != nil {
+		t.Fatal(err)
+	}
+	records := l.active().path()
+	reopen := func() {
+		o.FS = fs
+		l = mustLog(t, mustOpen(t, o), Config{SegmentBytes: 1 << 20, RetentionMs: -1, RetentionBytes: -1})
+	}
+	fs = fs.crashNow(loseNone, nil)
+	if err := fs.Truncate(records, 0); err != nil {
+		t.Fatal(err)
+	}
+	if reopen(); l.StartOffset() != 0 || l.EndOffset() != 0 {
+		t.Fatalf("log is [%d, %d), the story goes on with an empty one", l.StartOffset(), l.EndOffset())
+	}
+	appendN(t, l, 3, 1)
+	mustFlush(t, l)
+	fs = fs.crashNow(loseAll, nil)
+	if reopen(); l.StartOffset() != 0 || l.EndOffset() != 9 {
+		t.Fatalf("log is [%d, %d), [0, 9) was acknowledged", l.StartOffset(), l.EndOffset())
+	}
+}
+
 // After the first truncation of a log nothing that the index knew from before
 // was believed any more: each start read the whole log. What lies below every
 // truncation is as true as ever. Damage that nobody sees proves that nothing is read.

@@ -575,6 +575,14 @@ func (r *recovery) apply() error {
 	} else if a := l.active(); a.trimmed {
 		l.indexed = a.size // unknown, but not behind it: the next entry comes 64 KiB on
 	}
+	if start < r.mark.start {
+		// A start that had been written down, of records that were not: all of them
+		// are gone. The log is about to use those offsets again, and a later recovery
+		// would take the old mark for theirs and hide what was acknowledged.
+		if err := l.putMark(true, -1); err != nil {
+			return fmt.Errorf("recover %s: %w", l.id, err)
+		}
+	}
 	return r.dropBelowStart()
 }
 
