@@ -106,6 +106,30 @@ func TestStartBelowAnOldMark(t *testing.T) {
 	}
 }
 
+// A log was deleted, made anew and restarted at 6 before its first flush. Neither the
+// end of the deletion nor the new directory was durable: after a power cut, recovery
+// finished the deletion, forgot the mark with it, and the log began at 0.
+func TestRestartOfANewLog(t *testing.T) {
+	fs := newCrashFS()
+	o := testOptions(fs)
+	s := mustOpen(t, o)
+	l := mustLog(t, s, Config{SegmentBytes: 1 << 20, RetentionMs: -1, RetentionBytes: -1})
+	appendN(t, l, 3, 1)
+	mustFlush(t, l)
+	if err := s.Delete(l.id.Topic, l.id.Partition); err != nil {
+		t.Fatal(err)
+	}
+	l = mustLog(t, s, Config{SegmentBytes: 1 << 20, RetentionMs: -1, RetentionBytes: -1})
+	if err := l.TruncateFully(6); err != nil {
+		t.Fatal(err)
+	}
+	o.FS = fs.crashNow(loseAll, nil)
+	l = mustLog(t, mustOpen(t, o), Config{SegmentBytes: 1 << 20, RetentionMs: -1, RetentionBytes: -1})
+	if l.StartOffset() != 6 || l.EndOffset() != 6 {
+		t.Fatalf("log is [%d, %d), want [6, 6)", l.StartOffset(), l.EndOffset())
+	}
+}
+
 // After the first truncation of a log nothing that the index knew from before
 // was believed any more: each start read the whole log. What lies below every
 // truncation is as true as ever. Damage that nobody sees proves that nothing is read.

@@ -293,6 +293,9 @@ func (l *Log) restartFiles(gone []*segment, next *segment) error {
 		return err
 	}
 	invariants.Fault("segment.restartCreated")
+	if err := l.syncNewDir(); err != nil {
+		return err
+	}
 	if err := l.putMark(true, -1); err != nil {
 		return err
 	}
@@ -300,6 +303,25 @@ func (l *Log) restartFiles(gone []*segment, next *segment) error {
 	l.store.index.write(func(b *pebble.Batch) {
 		_ = b.DeleteRange(l.id.prefix(), after(l.id.prefix()), nil)
 	})
+	return nil
+}
+
+// syncNewDir makes the log's own directory durable, which the first flush does
+// otherwise, and the end of an earlier log's deletion with it: finished by a
+// recovery, that would take the marks of this one along, and it would begin at 0.
+func (l *Log) syncNewDir() error {
+	l.mu.RLock()
+	unsynced := l.mu.newDir
+	l.mu.RUnlock()
+	if !unsynced {
+		return nil
+	}
+	if err := l.store.disk.syncDir(l.store.disk.PathDir(l.dir)); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.mu.newDir = false
+	l.mu.Unlock()
 	return nil
 }
 
