@@ -504,6 +504,7 @@ func TestLimitsByWho(t *testing.T) {
 		in("alice").closedByPeer()
 		in("bob").versions()
 		first.Close()
+		// The server notices a closed connection a moment later.
 		for deadline := time.Now().Add(10 * time.Second); len(s.principals()) > 1; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("a closed connection still counts")
