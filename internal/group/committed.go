@@ -29,17 +29,17 @@ func (c *Coordinator) commit(ctx context.Context, r *CommitRequest, mirror bool)
 		return nil, err
 	}
 	res, err := ask[commitResult](ctx, s, func(now time.Time, to ticket) {
-		if s.groups[r.Group] == nil && r.Generation >= 0 {
+		if s.groups.Get(r.Group) == nil && r.Generation >= 0 {
 			err := ErrNotFound // since versions with member epochs
 			if r.NoMemberEpochs {
 				err = ErrIllegalGeneration
 			}
-			s.answer(to, commitResult{err: err})
+			s.Answer(to, commitResult{err: err})
 			return
 		}
 		sl, err := s.group(r.Group, true, now)
 		if err != nil {
-			s.answer(to, commitResult{err: err})
+			s.Answer(to, commitResult{err: err})
 			return
 		}
 		s.step(sl, now, commitInput{to, r, mirror})
@@ -101,15 +101,15 @@ func (c *Coordinator) Stable(ctx context.Context, group string) ([]Offset, error
 // end, sorted: those that a truncation to end leaves behind (W55).
 func (c *Coordinator) GroupsAbove(ctx context.Context, tp TopicPartition, end int64) ([]string, error) {
 	var all []string
-	for _, s := range c.shards() {
+	for _, s := range c.led.All() {
 		some, err := ask[[]string](ctx, s, func(_ time.Time, to ticket) {
 			var out []string
-			for _, sl := range s.groups {
-				if o, ok := sl.m.offsets[tp]; ok && o.offset > end {
-					out = append(out, sl.m.id)
+			for m := range s.groups.All() {
+				if o, ok := m.offsets[tp]; ok && o.offset > end {
+					out = append(out, m.id)
 				}
 			}
-			s.answer(to, out)
+			s.Answer(to, out)
 		})
 		if err != nil {
 			return nil, err // one that is missing would be left above the cut
@@ -137,6 +137,6 @@ func (c *Coordinator) DeleteOffsets(ctx context.Context, group string, partition
 // query reads a group on its shard's goroutine.
 func query[T any](ctx context.Context, c *Coordinator, group string, unknown T, fn func(*machine) T) (T, error) {
 	return onGroup(ctx, c, group, func(s *shard, sl *slot, _ time.Time, to ticket) {
-		s.answer(to, fn(sl.m))
+		s.Answer(to, fn(sl.M))
 	}, unknown)
 }

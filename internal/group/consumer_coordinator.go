@@ -28,7 +28,7 @@ func (c *Coordinator) ConsumerHeartbeat(ctx context.Context, r *ConsumerHeartbea
 	res, err := ask[ConsumerHeartbeatResult](ctx, s, func(now time.Time, to ticket) {
 		sl, err := s.group(r.Group, r.Epoch == EpochJoin, now)
 		if err != nil {
-			s.answer(to, fail(err))
+			s.Answer(to, fail(err))
 			return
 		}
 		s.step(sl, now, consumerHeartbeatInput{to, r, newID})
@@ -132,10 +132,10 @@ func (c *Coordinator) DescribeConsumer(ctx context.Context, group string) Consum
 func (c *Coordinator) MayFetch(ctx context.Context, group, memberID string, epoch int32) error {
 	res, err := onGroup(ctx, c, group, func(s *shard, sl *slot, _ time.Time, to ticket) {
 		var err error
-		if g := sl.m.consumer; g != nil && sl.m.state != Dead {
+		if g := sl.M.consumer; g != nil && sl.M.state != Dead {
 			err = g.mayFetch(memberID, epoch)
 		}
-		s.answer(to, err)
+		s.Answer(to, err)
 	}, error(nil))
 	if err != nil {
 		return err

@@ -3,6 +3,8 @@ package group
 import (
 	"maps"
 	"slices"
+
+	"github.com/lockstep-kafka/lockstep/internal/coordinator"
 )
 
 // journal is what of a consumer group must still be written, and who waits for
@@ -113,7 +115,7 @@ func (m *machine) answerStored(to ticket, member string, result any, refuse func
 func (m *machine) fit(records []entry) int {
 	size := 0
 	for i, e := range records {
-		if size += len(e.key) + len(e.value) + recordOverhead; size > m.o.MaxWriteBytes/2 && i > 0 {
+		if size += coordinator.RecordSize(e.key, e.value); size > m.o.MaxWriteBytes/2 && i > 0 {
 			return i
 		}
 	}

@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf16"
 
 	"github.com/VictoriaMetrics/metrics"
 
+	"github.com/lockstep-kafka/lockstep/internal/coordinator"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/obs"
 )
@@ -34,20 +32,11 @@ type Coordinator struct {
 	// rebalances counts generations, refusals batches that the log did not take.
 	rebalances, refusals *metrics.Counter
 
-	mu struct {
-		sync.RWMutex
-		shards map[int32]*shard
-		closed bool
-	}
-	running  sync.WaitGroup // the shards' goroutines
-	creating chan struct{}  // one token: the right to create the topic
+	led   *coordinator.Shards[*shard]
+	topic *coordinator.Topic
 
 	// view is what the groups know of topics.
 	view atomic.Pointer[topicView]
-
-	// topicSeen is closed once Apply has seen __consumer_offsets.
-	topicSeen chan struct{}
-	sawTopic  func()
 }
 
 // New makes a coordinator that leads nothing yet.
@@ -57,61 +46,31 @@ func New(o Options) (*Coordinator, error) {
 		return nil, err
 	}
 	c := &Coordinator{
-		o: o, creating: make(chan struct{}, 1),
+		o:          o,
 		loads:      obs.Histogram("lockstep_group_load_seconds"),
 		rebalances: obs.Counter("lockstep_group_rebalances_total"),
 		refusals:   obs.Counter("lockstep_group_write_errors_total"),
 	}
-	c.mu.shards = map[int32]*shard{}
+	c.led = coordinator.NewShards(TopicName, o.NodeID, func(p, epoch int32) *shard { return newShard(c, p, epoch) })
+	c.topic = coordinator.NewTopic(o.Clock, TopicName, c.o.offsetsTopic)
 	c.view.Store(&topicView{metadata.NewImage(), 1})
-	c.topicSeen = make(chan struct{})
-	c.sawTopic = sync.OnceFunc(func() { close(c.topicSeen) })
 	obs.Gauge("lockstep_groups", func() float64 { return float64(c.count.Load()) })
 	return c, nil
 }
 
 // Close drops every partition and waits for their goroutines. What waits is
 // answered with ErrNotCoordinator.
-func (c *Coordinator) Close() {
-	c.mu.Lock()
-	c.mu.closed = true
-	for p, s := range c.mu.shards {
-		s.stop()
-		delete(c.mu.shards, p)
-	}
-	c.mu.Unlock()
-	c.running.Wait()
-}
+func (c *Coordinator) Close() { c.led.Close() }
 
 // BecomeLeader takes over a partition of __consumer_offsets: its groups answer
 // ErrLoading until the log has been replayed. An epoch that is not newer than
 // the one already led changes nothing.
 func (c *Coordinator) BecomeLeader(partition, leaderEpoch int32) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.mu.closed {
-		return
-	}
-	if old := c.mu.shards[partition]; old != nil {
-		if old.epoch >= leaderEpoch {
-			return
-		}
-		old.stop()
-	}
-	s := newShard(c, partition, leaderEpoch)
-	c.mu.shards[partition] = s
-	c.running.Go(s.run)
+	c.led.BecomeLeader(partition, leaderEpoch)
 }
 
 // Resign drops a partition; those who wait find the new coordinator.
-func (c *Coordinator) Resign(partition int32) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s := c.mu.shards[partition]; s != nil {
-		s.stop()
-		delete(c.mu.shards, partition)
-	}
-}
+func (c *Coordinator) Resign(partition int32) { c.led.Resign(partition) }
 
 // Apply follows the metadata from prev (nil at first) to next: it takes and
 // drops partitions of __consumer_offsets with their leadership, and forgets
@@ -119,31 +78,7 @@ func (c *Coordinator) Resign(partition int32) {
 // have seen next before.
 func (c *Coordinator) Apply(prev, next *metadata.Image) {
 	c.see(next)
-	lead := map[int32]int32{}
-	if t := next.Topic(TopicName); t != nil {
-		for _, p := range t.Partitions {
-			if p.Leader == c.o.NodeID {
-				lead[p.Index] = p.LeaderEpoch
-			}
-		}
-	}
-	c.mu.RLock()
-	var lost []int32
-	for p := range c.mu.shards {
-		if _, ok := lead[p]; !ok {
-			lost = append(lost, p)
-		}
-	}
-	c.mu.RUnlock()
-	for _, p := range lost {
-		c.Resign(p)
-	}
-	for p, epoch := range lead {
-		c.BecomeLeader(p, epoch)
-	}
-	if next.Topic(TopicName) != nil {
-		c.sawTopic()
-	}
+	c.led.Follow(next)
 	if prev == nil {
 		return
 	}
@@ -154,36 +89,15 @@ func (c *Coordinator) Apply(prev, next *metadata.Image) {
 		}
 	}
 	if len(gone) > 0 {
-		for _, s := range c.shards() {
-			_ = s.post(false, func(now time.Time) { s.each(now, topicsGone{gone}) }) // refused: it has ended
+		for _, s := range c.led.All() {
+			_ = s.Post(func(now time.Time) { s.each(now, topicsGone{gone}) }) // refused: it has ended
 		}
 	}
 }
 
-func (c *Coordinator) shards() []*shard {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	all := make([]*shard, 0, len(c.mu.shards))
-	for _, s := range c.mu.shards {
-		all = append(all, s)
-	}
-	slices.SortFunc(all, func(a, b *shard) int { return int(a.partition) - int(b.partition) })
-	return all
-}
-
-// PartitionFor is the partition of __consumer_offsets that holds a group: the
-// absolute value of the name's Java hash, modulo the number of partitions.
+// PartitionFor is the partition of __consumer_offsets that holds a group.
 func PartitionFor(group string, partitions int32) int32 {
-	var h int32
-	for _, unit := range utf16.Encode([]rune(group)) {
-		h = 31*h + int32(unit)
-	}
-	if h == math.MinInt32 {
-		h = 0 // as Kafka does, because it has no absolute value
-	} else if h < 0 {
-		h = -h
-	}
-	return h % partitions
+	return coordinator.PartitionFor(group, partitions)
 }
 
 // shard finds who coordinates a group.
@@ -191,17 +105,7 @@ func (c *Coordinator) shard(group string) (*shard, error) {
 	if len(group) > math.MaxInt16 {
 		return nil, fmt.Errorf("%w: %d bytes", ErrInvalidGroupID, len(group))
 	}
-	n := c.o.Partitions()
-	if n <= 0 {
-		return nil, fmt.Errorf("%w: %s does not exist yet", ErrNotAvailable, TopicName)
-	}
-	c.mu.RLock()
-	s := c.mu.shards[PartitionFor(group, n)]
-	c.mu.RUnlock()
-	if s == nil {
-		return nil, ErrNotCoordinator
-	}
-	return s, nil
+	return c.led.For(group, c.o.Partitions())
 }
 
 // Join waits until the group's next generation is fixed, or tells at once why
@@ -230,7 +134,7 @@ func (c *Coordinator) Join(ctx context.Context, r *JoinRequest) JoinResult {
 			if errors.Is(err, ErrNotFound) {
 				err = ErrUnknownMember
 			}
-			s.answer(to, fail(err))
+			s.Answer(to, fail(err))
 			return
 		}
 		s.step(sl, now, joinInput{to, r, newID})
@@ -367,7 +271,7 @@ func onGroup[T any](ctx context.Context, c *Coordinator, group string,
 	return ask[T](ctx, s, func(now time.Time, to ticket) {
 		sl, err := s.group(group, false, now)
 		if err != nil {
-			s.answer(to, unknown)
+			s.Answer(to, unknown)
 			return
 		}
 		fn(s, sl, now, to)

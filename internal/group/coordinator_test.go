@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockstep-kafka/lockstep/internal/clock"
+	"github.com/lockstep-kafka/lockstep/internal/coordinator"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
 	"github.com/lockstep-kafka/lockstep/internal/record"
 )
@@ -127,7 +128,7 @@ func lead(t *testing.T, c *Coordinator, epoch int32) {
 	for p := range c.o.Partitions() {
 		c.BecomeLeader(p, epoch)
 	}
-	for _, s := range c.shards() {
+	for _, s := range c.led.All() {
 		waitLoaded(s)
 	}
 }
@@ -135,10 +136,10 @@ func lead(t *testing.T, c *Coordinator, epoch int32) {
 // waitLoaded returns once the shard's goroutine takes tasks.
 func waitLoaded(s *shard) {
 	ready := make(chan struct{})
-	if s.post(false, func(time.Time) { close(ready) }) == nil {
+	if s.Post(func(time.Time) { close(ready) }) == nil {
 		select {
 		case <-ready:
-		case <-s.done:
+		case <-s.Done():
 		}
 	}
 }
@@ -242,7 +243,7 @@ func TestLoading(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(log.loading)
-	waitLoaded(c.shards()[0])
+	waitLoaded(c.led.All()[0])
 	if _, err := c.Commit(ctx, commit(1)); err != nil {
 		t.Fatal(err)
 	}
@@ -284,11 +285,11 @@ func TestLoadIsTriedAgain(t *testing.T) {
 			select {
 			case got = <-tried:
 			default:
-				clk.Advance(loadRetry) // the timer may not be set yet
+				clk.Advance(coordinator.LoadRetry) // the timer may not be set yet
 			}
 		}
 	}
-	waitLoaded(c.shards()[0])
+	waitLoaded(c.led.All()[0])
 	if _, err := c.Commit(context.Background(), commit(1)); err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +311,7 @@ func TestResignAnswersWhoWaits(t *testing.T) {
 		if n == 1 {
 			break
 		}
-		waitLoaded(c.shards()[0])
+		waitLoaded(c.led.All()[0])
 	}
 	c.Resign(0)
 	if err := <-done; !errors.Is(err, ErrNotCoordinator) {
@@ -328,7 +329,7 @@ func TestAcknowledgementsInOrder(t *testing.T) {
 	log.acks = &acks
 	c := start(t, log.options(clock.NewManual(epoch0)))
 	lead(t, c, 1)
-	s := c.shards()[0]
+	s := c.led.All()[0]
 	var wg sync.WaitGroup
 	for i := range 3 {
 		wg.Go(func() {
@@ -363,10 +364,10 @@ func TestCommitsShareBatches(t *testing.T) {
 	log := newMemoryLog(1)
 	c := start(t, log.options(clock.NewManual(epoch0)))
 	lead(t, c, 1)
-	s := c.shards()[0]
+	s := c.led.All()[0]
 	const commits = 20
 	hold, held := make(chan struct{}), make(chan struct{})
-	if err := s.post(false, func(time.Time) { close(held); <-hold }); err != nil {
+	if err := s.Post(func(time.Time) { close(held); <-hold }); err != nil {
 		t.Fatal(err)
 	}
 	<-held
@@ -381,9 +382,7 @@ func TestCommitsShareBatches(t *testing.T) {
 		})
 	}
 	for n := 0; n < commits; {
-		s.mu.Lock()
-		n = s.mu.requests
-		s.mu.Unlock()
+		n = s.Requests()
 	}
 	close(hold)
 	wg.Wait()

@@ -21,13 +21,13 @@ const (
 func (c *Coordinator) List(ctx context.Context) ([]Listing, error) {
 	var all []Listing
 	var missing error
-	for _, s := range c.shards() {
+	for _, s := range c.led.All() {
 		some, err := ask[[]Listing](ctx, s, func(_ time.Time, to ticket) {
-			out := make([]Listing, 0, len(s.groups))
-			for _, sl := range s.groups {
-				out = append(out, sl.m.listing())
+			out := make([]Listing, 0, s.groups.Len())
+			for m := range s.groups.All() {
+				out = append(out, m.listing())
 			}
-			s.answer(to, out)
+			s.Answer(to, out)
 		})
 		if err != nil {
 			missing = err

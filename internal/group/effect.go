@@ -1,8 +1,9 @@
 package group
 
-// ticket stands for one caller who waits for an answer. The driver hands them
-// out, the machine keeps and answers them; 0 is nobody.
-type ticket uint64
+import "github.com/lockstep-kafka/lockstep/internal/coordinator"
+
+// ticket stands for one caller who waits for an answer; 0 is nobody.
+type ticket = coordinator.Ticket
 
 // effects is what a step asks the driver to do, in order.
 type effects struct {
@@ -30,14 +31,10 @@ type entry struct{ key, value []byte }
 func (w *write) size() int {
 	n := 0
 	for _, e := range w.records {
-		n += len(e.key) + len(e.value) + recordOverhead
+		n += coordinator.RecordSize(e.key, e.value)
 	}
 	return n
 }
-
-// recordOverhead bounds the bytes of a record beside key and value: attributes
-// and up to six varints, none longer than five bytes at these sizes.
-const recordOverhead = 31
 
 func (fx *effects) reply(to ticket, result any) {
 	if to != 0 {

@@ -1,17 +1,21 @@
 package group
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/lockstep-kafka/lockstep/internal/coordinator"
+)
 
 // What a caller of the coordinator branches on. internal/kafka maps each to one
 // Kafka error code; nothing in this package knows codes.
 var (
 	// ErrNotCoordinator: this broker does not lead the group's partition.
-	ErrNotCoordinator = errors.New("this broker does not coordinate the group")
+	ErrNotCoordinator = coordinator.ErrNotCoordinator
 	// ErrLoading: the group's partition is being replayed; ask again.
-	ErrLoading = errors.New("the group's offsets partition is being loaded")
+	ErrLoading = coordinator.ErrLoading
 	// ErrNotAvailable: the offsets topic does not exist yet, its log did not take
 	// the write, or the group is just being deleted; find the coordinator anew.
-	ErrNotAvailable = errors.New("the group coordinator is not available")
+	ErrNotAvailable = coordinator.ErrNotAvailable
 	// ErrInvalidGroupID: empty where a group is needed, or longer than a key of
 	// __consumer_offsets can hold.
 	ErrInvalidGroupID = errors.New("invalid group id")

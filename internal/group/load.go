@@ -1,9 +1,9 @@
 package group
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -16,35 +16,10 @@ func newReplay() *replay {
 	return &replay{groups: map[string]*replayed{}, open: map[int64]map[string]struct{}{}}
 }
 
-// load replays the partition, again and again until it succeeds or the shard
-// ends; then the shard takes requests.
-func (s *shard) load() bool {
-	for {
-		began := s.o.Clock.Now()
-		image, err := s.replay()
-		if err == nil {
-			s.serve(image.groups)
-			took := s.o.Clock.Now().Sub(began)
-			s.c.loads.Update(took.Seconds())
-			level := slog.LevelInfo
-			if len(s.groups) == 0 {
-				level = slog.LevelDebug // 50 of these at the first group of a cluster
-			}
-			s.logger.Log(s.ctx, level, "groups loaded", "groups", len(s.groups), "seconds", took.Seconds())
-			return true
-		}
-		if s.ctx.Err() != nil {
-			return false
-		}
-		s.logger.Warn("groups cannot be loaded yet", "err", err)
-		again := s.o.Clock.NewTimer(loadRetry)
-		select {
-		case <-again.C():
-		case <-s.ctx.Done():
-			again.Stop()
-			return false
-		}
-	}
+// Replay is coordinator.Driver.Replay.
+func (s *shard) Replay(ctx context.Context) (func(now time.Time) int, error) {
+	image, err := s.replay(ctx)
+	return func(now time.Time) int { return s.serve(now, image.groups) }, err
 }
 
 // replayed is what the log says of one group.
@@ -66,9 +41,9 @@ type replay struct {
 }
 
 // replay reads the log from start to end; of each key the last record counts.
-func (s *shard) replay() (*replay, error) {
+func (s *shard) replay(ctx context.Context) (*replay, error) {
 	image := newReplay()
-	err := s.o.Load(s.ctx, s.partition, s.epoch, func(b record.Batch) error {
+	err := s.o.Load(ctx, s.Partition, s.Epoch, func(b record.Batch) error {
 		if b.IsControl() {
 			if kind, _, err := b.Control(); err == nil && kind.IsMarker() {
 				image.endTxn(b.ProducerID(), kind == record.Commit)
@@ -87,7 +62,7 @@ func (s *shard) replay() (*replay, error) {
 			case err != nil:
 				// Clients can produce to this topic. One bad record must not
 				// keep all other groups from being served.
-				s.logger.Warn("record of __consumer_offsets not understood, skipped",
+				s.Logger.Warn("record of __consumer_offsets not understood, skipped",
 					"offset", b.BaseOffset()+int64(r.OffsetDelta), "err", err)
 				return nil
 			}
@@ -187,10 +162,8 @@ func (m *machine) adopt(now time.Time, g *replayed) {
 	m.restoreFrom(now, g)
 }
 
-// serve makes machines of what was replayed and opens the shard to requests.
-func (s *shard) serve(image map[string]*replayed) {
-	now := s.o.Clock.Now()
-	s.groups = make(map[string]*slot, len(image))
+// serve makes machines of what was replayed.
+func (s *shard) serve(now time.Time, image map[string]*replayed) int {
 	for id, g := range image {
 		m := newMachine(id, s.o, now)
 		m.topics = s.c.topics()
@@ -198,16 +171,13 @@ func (s *shard) serve(image map[string]*replayed) {
 		for producerID := range g.txns {
 			s.inTxn(producerID, id)
 		}
-		sl := &slot{m: m}
-		s.groups[id] = sl
+		sl := s.groups.Add(id, m)
 		s.c.memberBytes.Add(int64(m.bytes))
-		s.rearm(sl, now)
+		s.groups.Arm(sl, m.wake, now)
 	}
-	s.c.count.Add(int64(len(s.groups)))
+	s.c.count.Add(int64(s.groups.Len()))
 	s.sweeper = s.o.Clock.AfterFunc(s.o.OffsetsRetentionCheck, func() {
-		_ = s.post(false, func(now time.Time) { s.sweep(now) }) // refused: the shard has ended
+		_ = s.Post(s.sweep) // refused: the shard has ended
 	})
-	s.mu.Lock()
-	s.mu.loading = false
-	s.mu.Unlock()
+	return s.groups.Len()
 }

@@ -42,7 +42,7 @@ func TestOffsetsModel(t *testing.T) {
 			for p := range log.partitions {
 				c.BecomeLeader(p, epoch)
 			}
-			for _, s := range c.shards() {
+			for _, s := range c.led.All() {
 				waitLoaded(s)
 			}
 		}
@@ -117,7 +117,7 @@ func TestOffsetsModel(t *testing.T) {
 			"time": func(t *rapid.T) {
 				for range rapid.IntRange(1, 5).Draw(t, "hours") {
 					clk.Advance(time.Hour)
-					for _, s := range c.shards() { // the sweep, then what it wrote
+					for _, s := range c.led.All() { // the sweep, then what it wrote
 						waitLoaded(s)
 						waitLoaded(s)
 					}

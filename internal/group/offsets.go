@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/lockstep-kafka/lockstep/internal/coordinator"
 )
 
 // committed is what a group has committed in one partition.
@@ -209,7 +211,7 @@ func (m *machine) tombstones(keys []TopicPartition) (chunks []tombstoneChunk) {
 	size := 0
 	for _, tp := range keys {
 		e := offsetEntry(m.id, tp, nil)
-		n := len(e.key) + recordOverhead
+		n := coordinator.RecordSize(e.key, nil)
 		if len(chunks) == 0 || size+n > m.o.MaxWriteBytes/2 {
 			chunks, size = append(chunks, tombstoneChunk{}), 0
 		}

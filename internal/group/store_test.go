@@ -56,7 +56,7 @@ func (b *broker) open() {
 func (b *broker) follow(prev *metadata.Image) {
 	b.parts.Apply(prev, b.image)
 	b.groups.Apply(prev, b.image)
-	for _, s := range b.groups.shards() {
+	for _, s := range b.groups.led.All() {
 		waitLoaded(s)
 	}
 }
@@ -158,10 +158,10 @@ func TestPartitionStore(t *testing.T) {
 	}
 
 	// An older leadership cannot write any more, whatever its shard believes.
-	s := b.groups.shards()[0]
+	s := b.groups.led.All()[0]
 	refused := make(chan error, 1)
 	ps := NewPartitionStore(b.parts, func() *metadata.Image { return b.image })
-	ps.Append(s.partition, s.epoch-1, offsetBatch(), func(err error) { refused <- err })
+	ps.Append(s.Partition, s.Epoch-1, offsetBatch(), func(err error) { refused <- err })
 	if err := <-refused; !errors.Is(err, ErrNotCoordinator) {
 		t.Fatal(err)
 	}

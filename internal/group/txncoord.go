@@ -2,7 +2,6 @@ package group
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -47,13 +46,13 @@ func (c *Coordinator) CommitInTxn(ctx context.Context, r *TxnCommitRequest) ([]e
 		return nil, err
 	}
 	res, err := ask[commitResult](ctx, s, func(now time.Time, to ticket) {
-		if s.groups[r.Group] == nil && r.Generation >= 0 {
-			s.answer(to, commitResult{err: ErrIllegalGeneration})
+		if s.groups.Get(r.Group) == nil && r.Generation >= 0 {
+			s.Answer(to, commitResult{err: ErrIllegalGeneration})
 			return
 		}
 		sl, err := s.group(r.Group, true, now)
 		if err != nil {
-			s.answer(to, commitResult{err: err})
+			s.Answer(to, commitResult{err: err})
 			return
 		}
 		s.step(sl, now, txnCommitInput{to, r})
@@ -79,18 +78,11 @@ func (c *Coordinator) PartitionOf(group string) int32 {
 // offsets in the transaction are their groups', or gone. Nothing is lost by
 // doing it twice.
 func (c *Coordinator) CompleteTxn(ctx context.Context, index int32, m partition.Marker) error {
-	c.mu.RLock()
-	s := c.mu.shards[index]
-	c.mu.RUnlock()
-	if s == nil {
-		return fmt.Errorf("%w: %s-%d", ErrNotCoordinator, TopicName, index)
+	s, err := c.led.Of(index)
+	if err != nil {
+		return err
 	}
-	res, err := ask[error](ctx, s, func(now time.Time, to ticket) {
-		s.flush(now) // what was accepted before lies before the marker
-		s.send(&sentBatch{marker: &m, to: to}, func(done func(error)) {
-			s.o.AppendMarker(s.partition, s.epoch, m, done)
-		})
-	})
+	res, err := ask[error](ctx, s, func(now time.Time, to ticket) { s.appendMarker(now, m, to) })
 	return first(err, res)
 }
 
@@ -99,7 +91,7 @@ func (s *shard) endTxn(now time.Time, m *partition.Marker) {
 	ids := s.txns[m.ProducerID]
 	delete(s.txns, m.ProducerID)
 	for _, id := range sortedKeys(ids) {
-		if sl := s.groups[id]; sl != nil {
+		if sl := s.groups.Get(id); sl != nil {
 			s.step(sl, now, endTxnInput{m.ProducerID, m.Commit})
 		}
 	}

@@ -21,7 +21,7 @@ func (c *Coordinator) registerGauges() {
 	}
 	obs.Gauge("lockstep_transaction_oldest_open_seconds", func() float64 {
 		oldest := int64(0)
-		for _, s := range c.shards() {
+		for _, s := range c.led.All() {
 			if at := s.oldestOpen.Load(); at != 0 && (oldest == 0 || at < oldest) {
 				oldest = at
 			}
@@ -55,8 +55,8 @@ func (m *machine) logValues() *values {
 // lookAtOldest renews oldestOpen.
 func (s *shard) lookAtOldest() {
 	oldest := int64(0)
-	for _, sl := range s.ids {
-		if m := sl.m; m.state == Ongoing || m.state.deciding() {
+	for m := range s.ids.All() {
+		if m.state == Ongoing || m.state.deciding() {
 			if at := m.started.UnixNano(); oldest == 0 || at < oldest {
 				oldest = at
 			}

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf16"
 
 	"github.com/VictoriaMetrics/metrics"
 
+	"github.com/lockstep-kafka/lockstep/internal/coordinator"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/obs"
 )
@@ -33,17 +31,8 @@ type Coordinator struct {
 	// refusals counts batches that the log did not take.
 	commits, aborts, fences, refusals *metrics.Counter
 
-	mu struct {
-		sync.RWMutex
-		shards map[int32]*shard
-		closed bool
-	}
-	running  sync.WaitGroup // the shards' goroutines
-	creating chan struct{}  // one token: the right to create the topic
-
-	// topicSeen is closed once Apply has seen __transaction_state.
-	topicSeen chan struct{}
-	sawTopic  func()
+	led   *coordinator.Shards[*shard]
+	topic *coordinator.Topic
 }
 
 // New makes a coordinator that leads nothing yet.
@@ -53,7 +42,7 @@ func New(o Options) (*Coordinator, error) {
 		return nil, err
 	}
 	c := &Coordinator{
-		o: o, creating: make(chan struct{}, 1),
+		o:        o,
 		loads:    obs.Histogram("lockstep_transaction_load_seconds"),
 		commits:  obs.Counter("lockstep_transactions_ended_total", "result", "commit"),
 		aborts:   obs.Counter("lockstep_transactions_ended_total", "result", "abort"),
@@ -61,9 +50,8 @@ func New(o Options) (*Coordinator, error) {
 		refusals: obs.Counter("lockstep_transaction_write_errors_total"),
 	}
 	c.markers.max = o.MarkerWriters
-	c.mu.shards = map[int32]*shard{}
-	c.topicSeen = make(chan struct{})
-	c.sawTopic = sync.OnceFunc(func() { close(c.topicSeen) })
+	c.led = coordinator.NewShards(TopicName, o.NodeID, func(p, epoch int32) *shard { return newShard(c, p, epoch) })
+	c.topic = coordinator.NewTopic(o.Clock, TopicName, c.o.stateTopic)
 	c.registerGauges()
 	return c, nil
 }
@@ -71,14 +59,7 @@ func New(o Options) (*Coordinator, error) {
 // Close drops every partition and waits for their goroutines. What waits is
 // answered with ErrNotCoordinator.
 func (c *Coordinator) Close() {
-	c.mu.Lock()
-	c.mu.closed = true
-	for p, s := range c.mu.shards {
-		s.stop()
-		delete(c.mu.shards, p)
-	}
-	c.mu.Unlock()
-	c.running.Wait()
+	c.led.Close()
 	c.markers.running.Wait()
 }
 
@@ -86,99 +67,26 @@ func (c *Coordinator) Close() {
 // ErrLoading until the log has been replayed. An epoch that is not newer than
 // the one already led changes nothing.
 func (c *Coordinator) BecomeLeader(partition, leaderEpoch int32) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.mu.closed {
-		return
-	}
-	if old := c.mu.shards[partition]; old != nil {
-		if old.epoch >= leaderEpoch {
-			return
-		}
-		old.stop()
-	}
-	s := newShard(c, partition, leaderEpoch)
-	c.mu.shards[partition] = s
-	c.running.Go(s.run)
+	c.led.BecomeLeader(partition, leaderEpoch)
 }
 
 // Resign drops a partition; those who wait find the new coordinator.
-func (c *Coordinator) Resign(partition int32) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s := c.mu.shards[partition]; s != nil {
-		s.stop()
-		delete(c.mu.shards, partition)
-	}
-}
+func (c *Coordinator) Resign(partition int32) { c.led.Resign(partition) }
 
 // Apply follows the metadata: it takes and drops partitions of
 // __transaction_state with their leadership. The partitions themselves must have
 // seen next before.
-func (c *Coordinator) Apply(next *metadata.Image) {
-	lead := map[int32]int32{}
-	if t := next.Topic(TopicName); t != nil {
-		for _, p := range t.Partitions {
-			if p.Leader == c.o.NodeID {
-				lead[p.Index] = p.LeaderEpoch
-			}
-		}
-	}
-	for _, s := range c.shards() {
-		if _, ok := lead[s.partition]; !ok {
-			c.Resign(s.partition)
-		}
-	}
-	for p, epoch := range lead {
-		c.BecomeLeader(p, epoch)
-	}
-	if next.Topic(TopicName) != nil {
-		c.sawTopic()
-	}
-}
+func (c *Coordinator) Apply(next *metadata.Image) { c.led.Follow(next) }
 
-func (c *Coordinator) shards() []*shard {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	all := make([]*shard, 0, len(c.mu.shards))
-	for _, s := range c.mu.shards {
-		all = append(all, s)
-	}
-	slices.SortFunc(all, func(a, b *shard) int { return int(a.partition) - int(b.partition) })
-	return all
-}
-
-// PartitionFor is the partition of __transaction_state that holds an id: the
-// absolute value of its Java hash, modulo the number of partitions.
-func PartitionFor(id string, partitions int32) int32 {
-	var h int32
-	for _, unit := range utf16.Encode([]rune(id)) {
-		h = 31*h + int32(unit)
-	}
-	if h == math.MinInt32 {
-		h = 0 // as Kafka does, because it has no absolute value
-	} else if h < 0 {
-		h = -h
-	}
-	return h % partitions
-}
+// PartitionFor is the partition of __transaction_state that holds an id.
+func PartitionFor(id string, partitions int32) int32 { return coordinator.PartitionFor(id, partitions) }
 
 // shard finds who coordinates an id.
 func (c *Coordinator) shard(id string) (*shard, error) {
 	if id == "" || len(id) > math.MaxInt16 {
 		return nil, fmt.Errorf("%w: transactional id of %d bytes", ErrInvalidRequest, len(id))
 	}
-	n := c.o.Partitions()
-	if n <= 0 {
-		return nil, fmt.Errorf("%w: %s does not exist yet", ErrNotAvailable, TopicName)
-	}
-	c.mu.RLock()
-	s := c.mu.shards[PartitionFor(id, n)]
-	c.mu.RUnlock()
-	if s == nil {
-		return nil, ErrNotCoordinator
-	}
-	return s, nil
+	return c.led.For(id, c.o.Partitions())
 }
 
 // InitProducer gives a transactional id to a producer and fences the one before.
@@ -203,7 +111,7 @@ func (c *Coordinator) InitProducer(ctx context.Context, r *InitRequest) (Produce
 		res, err := ask[initResult](ctx, s, func(now time.Time, to ticket) {
 			sl, err := s.id(r.ID, true)
 			if err != nil {
-				s.answer(to, initResult{none, err})
+				s.Answer(to, initResult{none, err})
 				return
 			}
 			s.step(sl, now, initInput{to, r, newID})
@@ -279,7 +187,7 @@ func onID[T any](ctx context.Context, s *shard, id string, fn func(sl *slot, now
 	return ask[T](ctx, s, func(now time.Time, to ticket) {
 		sl, err := s.id(id, false)
 		if err != nil {
-			s.answer(to, unknown)
+			s.Answer(to, unknown)
 			return
 		}
 		fn(sl, now, to)

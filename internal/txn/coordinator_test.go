@@ -125,12 +125,12 @@ func (w *world) lead(t testing.TB, o Options, epoch int32) *Coordinator {
 // and their records included.
 func (c *Coordinator) settle() {
 	for range 4 { // an end takes a record, markers, a record, and what it releases
-		for _, s := range c.shards() {
+		for _, s := range c.led.All() {
 			ready := make(chan struct{})
-			if s.post(false, func(time.Time) { close(ready) }) == nil {
+			if s.Post(func(time.Time) { close(ready) }) == nil {
 				select {
 				case <-ready:
-				case <-s.done:
+				case <-s.Done():
 				}
 			}
 		}

@@ -17,15 +17,15 @@ func (c *Coordinator) List(ctx context.Context, f Filter) (all []Listing, unknow
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, s := range c.shards() {
+	for _, s := range c.led.All() {
 		some, failed := ask[[]Listing](ctx, s, func(now time.Time, to ticket) {
-			out := make([]Listing, 0, len(s.ids))
-			for _, sl := range s.ids {
-				if m := sl.m; m.logged && pass(m, now) {
+			out := make([]Listing, 0, s.ids.Len())
+			for m := range s.ids.All() {
+				if m.logged && pass(m, now) {
 					out = append(out, Listing{m.id, m.producerID, m.state})
 				}
 			}
-			s.answer(to, out)
+			s.Answer(to, out)
 		})
 		if failed != nil {
 			err = failed
@@ -69,11 +69,11 @@ func (c *Coordinator) Describe(ctx context.Context, id string) Description {
 	}
 	missing := fail(fmt.Errorf("%w: %q", ErrNotFound, id))
 	d, err := onID(ctx, s, id, func(sl *slot, _ time.Time, to ticket) {
-		if !sl.m.logged {
-			s.answer(to, missing)
+		if !sl.M.logged {
+			s.Answer(to, missing)
 			return
 		}
-		s.answer(to, sl.m.describe())
+		s.Answer(to, sl.M.describe())
 	}, missing)
 	if err != nil {
 		return fail(err)

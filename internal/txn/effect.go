@@ -1,10 +1,13 @@
 package txn
 
-import "time"
+import (
+	"time"
 
-// ticket stands for one caller who waits for an answer. The driver hands them
-// out, the machine keeps and answers them; 0 is nobody.
-type ticket uint64
+	"github.com/lockstep-kafka/lockstep/internal/coordinator"
+)
+
+// ticket stands for one caller who waits for an answer; 0 is nobody.
+type ticket = coordinator.Ticket
 
 // effects is what a step asks the driver to do, in order.
 type effects struct {
@@ -30,11 +33,7 @@ type write struct {
 // entry is one record of __transaction_state; a nil value is a tombstone.
 type entry struct{ key, value []byte }
 
-// recordOverhead bounds the bytes of a record beside key and value: attributes
-// and up to six varints, none longer than five bytes at these sizes.
-const recordOverhead = 31
-
-func (e *entry) size() int { return len(e.key) + len(e.value) + recordOverhead }
+func (e *entry) size() int { return coordinator.RecordSize(e.key, e.value) }
 
 type mark struct {
 	marker     Marker

@@ -1,17 +1,21 @@
 package txn
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/lockstep-kafka/lockstep/internal/coordinator"
+)
 
 // What a caller of the coordinator branches on. internal/kafka maps each to one
 // Kafka error code; nothing in this package knows codes.
 var (
 	// ErrNotCoordinator: this broker does not lead the id's partition.
-	ErrNotCoordinator = errors.New("this broker does not coordinate the transactional id")
+	ErrNotCoordinator = coordinator.ErrNotCoordinator
 	// ErrLoading: the id's partition is being replayed; ask again.
-	ErrLoading = errors.New("the transactional id's partition is being loaded")
+	ErrLoading = coordinator.ErrLoading
 	// ErrNotAvailable: the topic does not exist yet, or its log did not take the
 	// write; find the coordinator anew.
-	ErrNotAvailable = errors.New("the transaction coordinator is not available")
+	ErrNotAvailable = coordinator.ErrNotAvailable
 	// ErrInvalidRequest: no transactional id, or one that no key can hold.
 	ErrInvalidRequest = errors.New("invalid transaction request")
 	// ErrInvalidTimeout: the transaction timeout is not in (0, MaxTimeout].
