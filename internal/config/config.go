@@ -144,6 +144,7 @@ func (c *Config) checkTogether() []error {
 	if per := c.Int("log.cleaner.dedupe.buffer.size") / c.Int("log.cleaner.threads"); per < 1<<20 {
 		errs = append(errs, fmt.Errorf("log.cleaner.dedupe.buffer.size: %d bytes for each of log.cleaner.threads, at least 1048576 are needed", per))
 	}
+	errs = append(errs, c.checkCluster()...)
 	errs = append(errs, c.checkGroups()...)
 	errs = append(errs, c.checkPlugins()...)
 	errs = append(errs, c.checkAuthorizer())

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -43,18 +44,15 @@ const unlimited = int64(1<<63 - 1)
 
 // keys is every server option. Names without a prefix of ours are Kafka's, and
 // mean what they mean there.
-var keys = append(serverKeys, securityKeys...)
+var keys = slices.Concat(serverKeys, clusterKeys, securityKeys)
 
 var serverKeys = []key{
 	{name: "node.id", kind: integer, def: "1", max: 1 << 30, doc: "Number of this node, unique in the cluster. It cannot change once data exist."},
-	{name: "process.roles", kind: choice, def: "broker,controller", choices: "broker,controller|controller,broker", list: true, doc: "What this process is. This version runs broker and controller in one process."},
 	{name: "listeners", kind: text, def: "PLAINTEXT://127.0.0.1:9092", list: true, doc: "NAME://HOST:PORT[,…] to listen on. An empty host listens on every address. Port 0 takes a free one."},
 	{name: "advertised.listeners", kind: text, def: "", list: true, doc: "NAME://HOST:PORT[,…] that clients are told. Default: listeners, with this machine's name for an empty host."},
 	{name: "listener.security.protocol.map", kind: text, def: "PLAINTEXT:PLAINTEXT", list: true, doc: "NAME:PROTOCOL[,…] of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL. A listener that is not named here has the protocol of its name."},
-	{name: "inter.broker.listener.name", kind: text, def: "", doc: "Listener that brokers use among themselves. Default: the first one."},
 	{name: "controller.listener.names", kind: text, def: "", list: true, doc: "Accepted for Kafka's configuration files. The controller of a single node listens on loopback only."},
 	{name: "controller.quorum.voters", kind: text, def: "", list: true, doc: "ID@HOST:PORT of the controllers. This version runs one: empty, or this node alone. The port is where its etcd peers listen."},
-	{name: "broker.rack", kind: text, def: "", doc: "Rack or zone of this broker, shown in metadata."},
 	{name: "log.dirs", kind: text, def: "./lockstep-data", list: true, doc: "Directories of the logs, separated by commas, one per disk. A new log goes where the fewest are. One that cannot be used is offline with its logs, and the others go on."},
 	{name: "metadata.log.dir", kind: text, def: "", doc: "Directory of the cluster's metadata; the server does not start without it. Default: the first of log.dirs."},
 	{name: "admin.listener", kind: text, def: "127.0.0.1:9644", doc: "HOST:PORT of /metrics, /livez and /readyz. Empty switches it off."},
@@ -188,10 +186,10 @@ func jvmOnly(name string) bool {
 	switch name {
 	case "num.network.threads", "num.io.threads", "num.recovery.threads.per.data.dir", "background.threads", "log.cleaner.io.buffer.size", "log.cleaner.io.buffer.load.factor",
 		"queued.max.requests", "socket.send.buffer.bytes", "socket.receive.buffer.bytes", "metric.reporters",
-		"num.replica.fetchers", "log.flush.interval.messages", "log.flush.interval.ms", "metrics.num.samples",
+		"log.flush.interval.messages", "log.flush.interval.ms", "metrics.num.samples",
 		"auto.include.jmx.reporter", "security.providers",
 		"ssl.provider", "ssl.keymanager.algorithm", "ssl.trustmanager.algorithm", "ssl.secure.random.implementation",
-		"ssl.endpoint.identification.algorithm", "ssl.allow.dn.changes", "ssl.allow.san.changes", "sasl.server.max.receive.size",
+		"replica.socket.receive.buffer.bytes", "replica.high.watermark.checkpoint.interval.ms", "ssl.allow.dn.changes", "ssl.allow.san.changes", "sasl.server.max.receive.size",
 		"sasl.oauthbearer.scope.claim.name", "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", "sasl.oauthbearer.token.endpoint.url",
 		"sasl.oauthbearer.header.urlencode":
 		return true

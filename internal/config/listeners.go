@@ -23,7 +23,8 @@ type Listener struct {
 	Security       map[string]string // its ssl.* and sasl.* keys; secrets in clear
 }
 
-// Listeners parses listeners, advertised.listeners and the protocol map.
+// Listeners parses listeners, advertised.listeners and the protocol map, and
+// answers those of the broker: none if this process is not one.
 func (c *Config) Listeners() ([]Listener, error) {
 	protocols, err := protocolMap(c.String("listener.security.protocol.map"))
 	if err != nil {
@@ -82,7 +83,12 @@ func (c *Config) Listeners() ([]Listener, error) {
 			return nil, fmt.Errorf("advertised.listeners: %s is not in listeners", a.name)
 		}
 	}
-	if len(out) == 0 {
+	switch {
+	case !c.IsBroker() && len(out) > 0 && c.IsSet("listeners"):
+		return nil, fmt.Errorf("listeners: %s is none of controller.listener.names, and process.roles has no broker", out[0].Name)
+	case !c.IsBroker():
+		return nil, nil
+	case len(out) == 0:
 		return nil, fmt.Errorf("listeners: no listener for clients")
 	}
 	return out, nil

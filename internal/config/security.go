@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -63,8 +62,7 @@ var securityKeys = []key{
 	{name: "connection.failed.authentication.delay.ms", kind: milliseconds, def: "100", max: 5000, doc: "How long the answer to a failed login waits; twice as long with each further failure of the address or the name, 5 s at most."},
 	{name: "max.connections.per.ip.overrides", kind: text, def: "", list: true, doc: "HOST:NUMBER[,…]: other limits than max.connections.per.ip for single addresses."},
 	{name: "max.connections.per.principal", kind: integer, def: "2147483647", min: 1, max: 1<<31 - 1, doc: "Connections of one principal, where clients say who they are."},
-	{name: "security.inter.broker.protocol", kind: text, def: "", doc: "Protocol of the listener that brokers use among themselves, instead of inter.broker.listener.name."},
-	{name: "sasl.mechanism.inter.broker.protocol", kind: text, def: "", doc: "Mechanism that brokers log in with among themselves. Not used while a cluster has one broker; has to be enabled."},
+	{name: "ssl.endpoint.identification.algorithm", kind: choice, def: "https", choices: "https|", scope: ofListener, doc: "Whether brokers compare the host in each other's certificates with the one they connect to. Empty: they do not, but the certificate has to be of a trusted issuer all the same."},
 }
 
 // listenerValue is a key that was set for one listener.
@@ -150,19 +148,13 @@ func (c *Config) checkSecurity(listeners []Listener) []error {
 			errs = append(errs, fmt.Errorf("%s: no listener of that name in listeners", name))
 		}
 	}
-	name, protocol := strings.ToUpper(c.String("inter.broker.listener.name")), strings.ToUpper(c.String("security.inter.broker.protocol"))
-	switch {
-	case name != "" && protocol != "":
-		errs = append(errs, errors.New("inter.broker.listener.name and security.inter.broker.protocol are both set; set one"))
-	case name != "" && !has(func(l Listener) bool { return l.Name == name }):
-		errs = append(errs, fmt.Errorf("inter.broker.listener.name: %s is not in listeners", name))
-	case protocol != "" && !has(func(l Listener) bool { return l.Protocol == protocol }):
-		errs = append(errs, fmt.Errorf("security.inter.broker.protocol: no listener speaks %s", protocol))
-	}
-	if m := strings.ToUpper(c.String("sasl.mechanism.inter.broker.protocol")); m != "" && !has(func(l Listener) bool {
-		return slices.Contains(metadata.SplitList(strings.ToUpper(l.Security["sasl.enabled.mechanisms"])), m)
-	}) {
-		errs = append(errs, fmt.Errorf("sasl.mechanism.inter.broker.protocol: %s is not enabled on any listener", m))
+	if c.IsBroker() {
+		switch ib, err := c.InterBroker(listeners); {
+		case err != nil:
+			errs = append(errs, err)
+		case ib.Incomplete != nil && c.manyNodes():
+			errs = append(errs, ib.Incomplete)
+		}
 	}
 	if _, err := c.PerIPOverrides(); err != nil {
 		errs = append(errs, err)
