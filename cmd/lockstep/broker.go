@@ -106,7 +106,7 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 		Cleaner:            live.cleaner(),
 	})
 	manager.Store(b.partitions)
-	if b.groups, err = newGroups(cfg, b); err != nil {
+	if b.groups, err = newGroups(cfg, live, b); err != nil {
 		return nil, err
 	}
 	if b.txns, err = newTransactions(cfg, b); err != nil {
@@ -323,7 +323,7 @@ func newServer(ctx context.Context, cfg *config.Config, live *liveConfig, b *bro
 	}
 	o := kafka.Options{
 		NodeID: b.nodeID, Listeners: listeners, Controller: b.controller, Partitions: b.partitions, Groups: b.groups, Transactions: b.txns,
-		Mirrors: mirror.NewCoordinator(b.mirrors), Clock: clock.System(), Logger: b.logger.With("part", "kafka"),
+		Mirrors: mirror.NewCoordinator(b.mirrors), Clock: clock.System(), Logger: b.logger.With("part", "kafka"), LogLevel: live.level,
 		AutoCreateTopics:           cfg.Bool("auto.create.topics.enable"),
 		AutoCreatePartitions:       int32(cfg.Int("num.partitions")),
 		AutoCreateReplicas:         int16(cfg.Int("default.replication.factor")),
@@ -376,7 +376,7 @@ func requestMemory(cfg *config.Config) int64 {
 	}
 }
 
-func newGroups(cfg *config.Config, b *broker) (*group.Coordinator, error) {
+func newGroups(cfg *config.Config, live *liveConfig, b *broker) (*group.Coordinator, error) {
 	store := group.NewPartitionStore(b.partitions, b.controller.Image)
 	delay := cfg.Duration("group.initial.rebalance.delay.ms")
 	if delay == 0 {
@@ -391,8 +391,7 @@ func newGroups(cfg *config.Config, b *broker) (*group.Coordinator, error) {
 		InitialRebalanceDelay:         delay,
 		MaxGroupSize:                  int(cfg.Int("group.max.size")),
 		Assignors:                     cfg.Assignors(),
-		ConsumerSessionTimeout:        cfg.Duration("group.consumer.session.timeout.ms"),
-		ConsumerHeartbeatInterval:     cfg.Duration("group.consumer.heartbeat.interval.ms"),
+		ConsumerSettings:              live.groups(b.controller.Image),
 		ConsumerMaxSize:               int(cfg.Int("group.consumer.max.size")),
 		ConsumerMigration:             group.MigrationPolicy(cfg.String("group.consumer.migration.policy")),
 		MaxOffsetMetadataBytes:        int(cfg.Int("offset.metadata.max.bytes")),

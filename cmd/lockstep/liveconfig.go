@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockstep-kafka/lockstep/internal/config"
+	"github.com/lockstep-kafka/lockstep/internal/group"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/mirror"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
@@ -107,6 +108,27 @@ func (l *liveConfig) cleaner() partition.CleanerOptions {
 		Memory:         int64(l.int("log.cleaner.dedupe.buffer.size")),
 		BytesPerSecond: rate,
 		Backoff:        max(l.duration("log.cleaner.backoff.ms"), time.Millisecond), // 0 is the package's default
+	}
+}
+
+// groups tells what holds for a consumer group, as of the newest image: the groups
+// ask from goroutines of their own.
+func (l *liveConfig) groups(image func() *metadata.Image) func(string) group.ConsumerSettings {
+	cfg, node, static := l.cfg, l.node, l.static
+	return func(id string) group.ConsumerSettings {
+		img := image()
+		settings := img.BrokerSettings(node, static)
+		s := img.GroupSettings(id, func(name string) string {
+			if v, ok := settings.Get(name); ok {
+				return v
+			}
+			return cfg.String(name)
+		})
+		return group.ConsumerSettings{
+			SessionTimeout:     time.Duration(s.SessionTimeout) * time.Millisecond,
+			HeartbeatInterval:  time.Duration(s.HeartbeatInterval) * time.Millisecond,
+			AssignmentInterval: time.Duration(s.AssignmentInterval) * time.Millisecond,
+		}
 	}
 }
 

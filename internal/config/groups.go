@@ -31,7 +31,7 @@ func (c *Config) Assignors() []string {
 // checkGroups holds what the keys of groups say against each other.
 func (c *Config) checkGroups() []error {
 	var errs []error
-	for _, what := range []string{"session.timeout.ms", "heartbeat.interval.ms"} {
+	for _, what := range []string{"session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"} {
 		value, least, greatest := "group.consumer."+what, "group.consumer.min."+what, "group.consumer.max."+what
 		if v := c.Int(value); v < c.Int(least) || v > c.Int(greatest) {
 			errs = append(errs, fmt.Errorf("%s: %d is not between %s=%d and %s=%d", value, v, least, c.Int(least), greatest, c.Int(greatest)))

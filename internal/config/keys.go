@@ -134,6 +134,9 @@ var serverKeys = []key{
 	{name: "group.consumer.heartbeat.interval.ms", kind: milliseconds, def: "5000", min: 1, doc: "How often members of consumer groups are told to send a heartbeat. More often makes rebalances faster and costs requests."},
 	{name: "group.consumer.min.heartbeat.interval.ms", kind: milliseconds, def: "5000", min: 1, doc: "Least value of group.consumer.heartbeat.interval.ms."},
 	{name: "group.consumer.max.heartbeat.interval.ms", kind: milliseconds, def: "15000", min: 1, doc: "Greatest value of group.consumer.heartbeat.interval.ms."},
+	{name: "group.consumer.assignment.interval.ms", kind: milliseconds, def: "1000", max: 1<<31 - 1, dynamic: true, doc: "Time from one assignment of a consumer group's partitions to the next; changes meanwhile are taken together."},
+	{name: "group.consumer.min.assignment.interval.ms", kind: milliseconds, def: "0", max: 1<<31 - 1, doc: "Least value of group.consumer.assignment.interval.ms."},
+	{name: "group.consumer.max.assignment.interval.ms", kind: milliseconds, def: "15000", max: 1<<31 - 1, doc: "Greatest value of group.consumer.assignment.interval.ms."},
 	{name: "group.consumer.max.size", kind: integer, def: "10000", min: 1, max: 1 << 24, doc: "Members of one consumer group."},
 	{name: "group.consumer.migration.policy", kind: choice, def: "bidirectional", choices: "bidirectional|upgrade|downgrade|disabled", doc: "Whether a group with members may change from the classic protocol to the consumer protocol (upgrade) and back (downgrade), as its members do. A group without members always may."},
 

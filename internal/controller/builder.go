@@ -112,6 +112,8 @@ func (b *builder) applyOne(c Change, revision int64) error {
 		b.ed.PutBroker(c.Broker)
 	case setBrokerConfigs:
 		b.ed.SetBrokerConfigs(c.ID, c.Configs)
+	case setGroupConfigs:
+		b.ed.SetGroupConfigs(c.Group, c.Configs)
 	case putScram:
 		b.ed.PutScram(c.Credential)
 	case deleteScram:

@@ -63,6 +63,11 @@ type (
 		Configs map[string]string
 	}
 
+	setGroupConfigs struct {
+		Group   string
+		Configs map[string]string
+	}
+
 	putScram    struct{ Credential *metadata.ScramCredential }
 	deleteScram struct {
 		User      string
@@ -92,6 +97,7 @@ func (putMirror) topic() metadata.TopicID          { return metadata.TopicID{} }
 func (deleteMirror) topic() metadata.TopicID       { return metadata.TopicID{} }
 func (putBroker) topic() metadata.TopicID          { return metadata.TopicID{} }
 func (setBrokerConfigs) topic() metadata.TopicID   { return metadata.TopicID{} }
+func (setGroupConfigs) topic() metadata.TopicID    { return metadata.TopicID{} }
 func (putScram) topic() metadata.TopicID           { return metadata.TopicID{} }
 func (deleteScram) topic() metadata.TopicID        { return metadata.TopicID{} }
 func (setQuotas) topic() metadata.TopicID          { return metadata.TopicID{} }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -24,6 +25,7 @@ import (
 //	lockstep/pids                         next producer id
 //	lockstep/broker/<id>                  JSON
 //	lockstep/brokerconfig/<id>            JSON; -1 holds for all brokers
+//	lockstep/groupconfig/<group>          JSON, the group escaped
 //	lockstep/mirror/<name>                JSON, secrets sealed
 //	lockstep/scram/<mechanism>/<user>     JSON, the user escaped, the keys sealed
 //	lockstep/acl/<content>                see codec_acl.go
@@ -41,6 +43,7 @@ const (
 	keyProducerIDs   = keyRoot + "pids"
 	dirBroker        = keyRoot + "broker/"
 	dirBrokerConfigs = keyRoot + "brokerconfig/"
+	dirGroupConfigs  = keyRoot + "groupconfig/"
 	dirMirror        = keyRoot + "mirror/"
 	dirScram         = keyRoot + "scram/"
 	dirQuota         = keyRoot + "quota/"
@@ -129,6 +132,12 @@ func (c codec) encode(change Change) (write, error) {
 		return putJSON(dirBroker+strconv.Itoa(int(b.ID)), brokerRecord{1, b.Incarnation[:], b.Epoch, b.Rack, b.Endpoints, b.Fenced})
 	case setBrokerConfigs:
 		return putJSON(dirBrokerConfigs+strconv.Itoa(int(ch.ID)), configsRecord{1, ch.Configs})
+	case setGroupConfigs:
+		key := dirGroupConfigs + url.PathEscape(ch.Group)
+		if len(ch.Configs) == 0 {
+			return write{key: key}, nil
+		}
+		return putJSON(key, configsRecord{1, ch.Configs})
 	case putScram:
 		return c.encodeScram(ch.Credential)
 	case deleteScram:
@@ -238,6 +247,16 @@ func (c codec) decodeKey(key string, value []byte, revision int64) (Change, erro
 			return nil, err
 		}
 		return putMirror{c.seal.openMirror(name, r.Configs)}, nil
+	case dirGroupConfigs:
+		group, err := url.PathUnescape(name)
+		if err != nil || group == "" {
+			return nil, fmt.Errorf("%w: group", errBadRecord)
+		}
+		var r configsRecord
+		if !deleted {
+			err = getJSON(value, &r)
+		}
+		return setGroupConfigs{group, r.Configs}, err
 	case dirScram:
 		return c.decodeScram(name, value)
 	case dirQuota:

@@ -40,7 +40,7 @@ func genChange() *rapid.Generator[Change] {
 		text := rapid.StringMatching(`[a-zA-Z0-9._ -]{0,40}`)
 		configs := rapid.MapOfN(text, text, 1, 3)
 		state := rapid.SampledFrom(metadata.MirrorStates())
-		switch rapid.IntRange(0, 18).Draw(t, "kind") {
+		switch rapid.IntRange(0, 19).Draw(t, "kind") {
 		case 0:
 			return putTopic{id, "t" + text.Draw(t, "name"), rapid.Bool().Draw(t, "internal"), rapid.Int32Min(1).Draw(t, "n"), configs.Draw(t, "configs")}
 		case 1:
@@ -72,6 +72,8 @@ func genChange() *rapid.Generator[Change] {
 				Rack: text.Draw(t, "rack"), Endpoints: []metadata.Endpoint{{Name: "A", Host: "h", Port: 1, Protocol: "SSL"}}, Fenced: rapid.Bool().Draw(t, "fenced")}}
 		case 11:
 			return setBrokerConfigs{rapid.Int32().Draw(t, "broker"), configs.Draw(t, "configs")}
+		case 19:
+			return setGroupConfigs{"g/" + rapid.String().Draw(t, "group"), configs.Draw(t, "configs")}
 		case 12:
 			m := rapid.SampledFrom(metadata.ScramMechanisms()).Draw(t, "mechanism")
 			key := func(name string) []byte { return rapid.SliceOfN(rapid.Byte(), m.Size(), m.Size()).Draw(t, name) }

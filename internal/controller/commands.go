@@ -57,6 +57,7 @@ type ConfigResource int8
 const (
 	ResourceTopic  ConfigResource = 2
 	ResourceBroker ConfigResource = 4
+	ResourceGroup  ConfigResource = 32
 	ResourceMirror ConfigResource = 64
 )
 
@@ -84,7 +85,8 @@ type AlterConfigs struct {
 	Name string
 	Ops  []ConfigOp
 	// Static is what the file of the broker says that asks. What may only change
-	// in steps is compared with it where nothing dynamic is set.
+	// in steps is compared with it where nothing dynamic is set. For a group these
+	// are the values in force there, defaults too, that its configs are held to.
 	Static map[string]string
 }
 

@@ -215,6 +215,8 @@ func decideAlterConfigs(img *metadata.Image, c alterConfigs) ([]Change, error) {
 		return alterTopic(img, c.AlterConfigs)
 	case ResourceBroker:
 		return alterBroker(img, c.AlterConfigs)
+	case ResourceGroup:
+		return alterGroup(img, c.AlterConfigs)
 	case ResourceMirror:
 		return alterMirror(img, c.AlterConfigs)
 	}

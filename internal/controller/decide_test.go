@@ -163,8 +163,15 @@ func (s *script) parse(t *testing.T, d *datadriven.TestData) []Command {
 	case "grow":
 		return []Command{growTopic{CreatePartitions{Topic: word(0), Total: int32(num("total", 0)), FromMirror: flag("from-mirror")}, def}}
 	case "alter":
-		types := map[string]ConfigResource{"topic": ResourceTopic, "broker": ResourceBroker, "mirror": ResourceMirror}
+		types := map[string]ConfigResource{"topic": ResourceTopic, "broker": ResourceBroker, "group": ResourceGroup, "mirror": ResourceMirror}
 		a := AlterConfigs{Type: types[word(0)], Name: word(1)}
+		for _, v := range vals["static"] {
+			k, value, _ := strings.Cut(v, ":")
+			if a.Static == nil {
+				a.Static = map[string]string{}
+			}
+			a.Static[k] = value
+		}
 		for op, name := range []string{"set", "delete", "append", "subtract"} {
 			for _, v := range vals[name] {
 				k, value, ok := strings.Cut(v, ":")
@@ -302,6 +309,8 @@ func describe(img *metadata.Image, c Change) string {
 		return fmt.Sprintf("delete scram %q %v", c.User, c.Mechanism)
 	case setBrokerConfigs:
 		return fmt.Sprintf("broker configs %d %s", c.ID, showConfigs(c.Configs))
+	case setGroupConfigs:
+		return fmt.Sprintf("group configs %q %s", c.Group, showConfigs(c.Configs))
 	}
 	return fmt.Sprintf("%T %+v", c, c)
 }
@@ -334,6 +343,9 @@ func show(img *metadata.Image) string {
 	fmt.Fprintf(&out, "revision %d\n", img.Revision)
 	for _, b := range img.Brokers() {
 		fmt.Fprintf(&out, "broker %d incarnation=%d %s\n", b.ID, b.Incarnation[0], showConfigs(img.BrokerConfigs(b.ID)))
+	}
+	for _, g := range img.ConfiguredGroups() {
+		fmt.Fprintf(&out, "group %q %s\n", g, showConfigs(img.GroupConfigs(g)))
 	}
 	for _, m := range img.Mirrors() {
 		fmt.Fprintf(&out, "mirror %s %s\n", m.Name, showConfigs(m.Redacted()))

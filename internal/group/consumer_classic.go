@@ -52,7 +52,7 @@ func (m *machine) onClassicJoin(now time.Time, in joinInput, fx *effects) {
 	}
 
 	m.refreshTopics(m.tellClassic(mem, r, &sub))
-	m.retarget()
+	m.retarget(now)
 	owned := m.ownedBy(&sub)
 	m.progress(now, mem, &owned)
 	mem.joinBy, mem.revokeBy = time.Time{}, time.Time{}

@@ -34,6 +34,8 @@ type consumerGroup struct {
 	static  map[string]string // instance id → member id
 	target  map[string]share  // by member id, as of assignmentEpoch
 	owner   map[partitionID]string
+	// targetAt is when the target was made; zero: not known, as after a load.
+	targetAt time.Time
 
 	// names and patterns count the members by what they are subscribed to.
 	names    map[string]int

@@ -36,7 +36,7 @@ func (m *machine) onConsumerHeartbeat(now time.Time, in consumerHeartbeatInput, 
 
 	before := mem.assigned
 	m.refreshTopics(m.tell(mem, r))
-	m.retarget()
+	m.retarget(now)
 	var owned *share
 	if r.Owned != nil {
 		s := newShare(r.Owned)
@@ -45,7 +45,7 @@ func (m *machine) onConsumerHeartbeat(now time.Time, in consumerHeartbeatInput, 
 	m.progress(now, mem, owned)
 	m.consumerAlive(now, mem)
 
-	res := ConsumerHeartbeatResult{MemberID: mem.id, Epoch: mem.epoch, HeartbeatInterval: m.o.ConsumerHeartbeatInterval}
+	res := ConsumerHeartbeatResult{MemberID: mem.id, Epoch: mem.epoch, HeartbeatInterval: m.o.consumerSettings(m.id).HeartbeatInterval}
 	// A request that says all asks for all: its client has lost an answer.
 	full := r.Epoch == EpochJoin || r.RebalanceTimeout >= 0 && (r.Names != nil || r.Regex != nil) && r.Owned != nil
 	if full || !mem.assigned.equal(before) {
@@ -240,7 +240,7 @@ func (m *machine) progress(now time.Time, mem *consumerMember, owned *share) {
 
 // consumerAlive restarts a member's session.
 func (m *machine) consumerAlive(now time.Time, mem *consumerMember) {
-	timeout := m.o.ConsumerSessionTimeout
+	timeout := m.o.consumerSettings(m.id).SessionTimeout
 	if mem.classic != nil {
 		timeout = mem.classic.sessionTimeout
 	}

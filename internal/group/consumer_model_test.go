@@ -44,6 +44,10 @@ func TestConsumerModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &consumerModel{t: t, h: newConsumerHarness(), clients: map[string]*consumerClient{}}
 		m.h.o.ConsumerMigration = MigrateUpgrade // classic groups have a model of their own
+		every := time.Duration(rapid.SampledFrom([]int{0, 0, 2}).Draw(t, "assignment interval")) * time.Second
+		m.h.o.ConsumerSettings = func(string) ConsumerSettings {
+			return ConsumerSettings{m.h.o.ConsumerSessionTimeout, m.h.o.ConsumerHeartbeatInterval, every}
+		}
 		m.h.setTopic("a", 0, 4)
 		m.h.setTopic("b", 0, 3)
 		for range rapid.IntRange(5, 120).Draw(t, "steps") {
@@ -381,6 +385,7 @@ func (m *consumerModel) check() {
 // somebody wants is read, and by the shares of the target.
 func (m *consumerModel) settle() {
 	for range 60 {
+		m.h.now = m.h.now.Add(m.h.o.ConsumerSettings("").AssignmentInterval / 10)
 		for _, id := range m.ids() {
 			if c := m.clients[id]; c != nil {
 				m.beat(c)

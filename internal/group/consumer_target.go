@@ -7,6 +7,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"time"
 
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
@@ -110,12 +111,20 @@ func hashTopics(topics map[string]*metadata.Topic) uint64 {
 	return 1
 }
 
-// retarget makes the target of the present epoch, if it is not made yet.
-func (m *machine) retarget() {
+// retarget makes the target of the present epoch, if it is not made yet and the
+// last one is old enough: what changes meanwhile is taken together, with the first
+// heartbeat after that.
+func (m *machine) retarget(now time.Time) {
 	c := m.consumer
 	if c.epoch == c.assignmentEpoch {
 		return
 	}
+	// A clock that was set back must not hold it up.
+	since := now.Sub(c.targetAt)
+	if !c.targetAt.IsZero() && since >= 0 && since < m.o.consumerSettings(m.id).AssignmentInterval {
+		return
+	}
+	c.targetAt = now
 	sizes := topicSizes{}
 	bySubscription := map[string][]metadata.TopicID{}
 	members := make([]assignee, 0, len(c.members))

@@ -74,6 +74,10 @@ type Options struct {
 	// group.consumer.heartbeat.interval.ms). Defaults: 45 s, 5 s.
 	ConsumerSessionTimeout    time.Duration
 	ConsumerHeartbeatInterval time.Duration
+	// ConsumerSettings, if set, tells those of one group in place of the two, and
+	// how long its assignment stays before it may change again; the shards call it,
+	// so it must not block.
+	ConsumerSettings func(group string) ConsumerSettings
 	// ConsumerMaxSize bounds the members of one consumer group
 	// (group.consumer.max.size). Default: 10 000.
 	ConsumerMaxSize int
@@ -124,6 +128,22 @@ type Options struct {
 	OffsetsTopicPartitions        int32
 	OffsetsTopicReplicationFactor int16
 	OffsetsTopicSegmentBytes      int32
+}
+
+// ConsumerSettings are what may differ from one consumer group to the other.
+type ConsumerSettings struct {
+	SessionTimeout    time.Duration
+	HeartbeatInterval time.Duration
+	// AssignmentInterval is the least time from one target to the next
+	// (consumer.assignment.interval.ms); 0: none.
+	AssignmentInterval time.Duration
+}
+
+func (o *Options) consumerSettings(group string) ConsumerSettings {
+	if o.ConsumerSettings != nil {
+		return o.ConsumerSettings(group)
+	}
+	return ConsumerSettings{SessionTimeout: o.ConsumerSessionTimeout, HeartbeatInterval: o.ConsumerHeartbeatInterval}
 }
 
 // EnsureDefaults fills what was left zero.

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
@@ -22,7 +23,12 @@ func (s *Server) checkAlter(a *controller.AlterConfigs, named map[resourceKey]in
 	if named[resourceKey{a.Type, a.Name}] > 1 {
 		return fmt.Errorf("%w: resource %q of type %d is named more than once", controller.ErrInvalidRequest, a.Name, a.Type)
 	}
-	if a.Type != controller.ResourceBroker {
+	switch a.Type {
+	case controller.ResourceBroker:
+	case controller.ResourceGroup:
+		a.Static = s.valuesInForce("group.consumer.")
+		return nil
+	default:
 		return nil
 	}
 	a.Static = s.static
@@ -32,6 +38,24 @@ func (s *Server) checkAlter(a *controller.AlterConfigs, named map[resourceKey]in
 		}
 	}
 	return nil
+}
+
+// valuesInForce are the values of this broker's configs whose names begin so.
+func (s *Server) valuesInForce(prefix string) map[string]string {
+	settings := s.settings(s.o.Controller.Image())
+	values := map[string]string{}
+	for i := range s.o.BrokerConfigs {
+		c := &s.o.BrokerConfigs[i]
+		if !strings.HasPrefix(c.Name, prefix) {
+			continue
+		}
+		v, ok := settings.Get(c.Name)
+		if !ok {
+			v = c.Default
+		}
+		values[c.Name] = v
+	}
+	return values
 }
 
 func (s *Server) hasConfig(name string) bool {

@@ -121,6 +121,7 @@ var errorTable = []struct {
 	{metadata.ErrInvalidConfig, kerr.InvalidConfig.Code}, // the controller's too
 	{metadata.ErrInvalidQuota, kerr.InvalidRequest.Code},
 	{controller.ErrTooManyQuotas, kerr.PolicyViolation.Code},
+	{controller.ErrTooManyGroupConfigs, kerr.PolicyViolation.Code},
 	{quota.ErrExceeded, kerr.ThrottlingQuotaExceeded.Code},
 	{metadata.ErrReadOnlyConfig, kerr.InvalidRequest.Code}, // as Kafka
 	{controller.ErrNotController, kerr.NotController.Code},

@@ -17,15 +17,17 @@ import (
 // DescribeConfigs (v1-v4)
 //
 // Behavior:
-//   - Topics (2), brokers (4; this one or the empty name for all) and mirrors
-//     (64). The internal mirror.name of a topic is not shown (spec M4).
-//   - Needs DescribeConfigs on the topic, the mirror (spec 5.6), or for brokers
-//     the cluster.
+//   - Topics (2), brokers (4; this one or the empty name for all), this broker's
+//     loggers (8), groups (32; any name, also of one that does not exist) and
+//     mirrors (64). The internal mirror.name of a topic is not shown (spec M4).
+//   - Needs DescribeConfigs on the topic, the group, the mirror (spec 5.6), or for
+//     brokers and their loggers the cluster.
 //   - Secrets have no value and the sensitive flag (C6).
 //   - Where a value came from is its source; where it could have come from are
 //     its synonyms, the one in force first: a topic's own, then those of the
 //     broker, of all brokers, of the broker's file, and the default. A topic's
-//     synonyms below its own have the broker's name of the config, as in Kafka.
+//     synonyms below its own have the broker's name of the config, as in Kafka, and
+//     so have a group's.
 //   - A config that is not read-only can be changed while the broker runs.
 //
 // Version notes:
@@ -33,7 +35,8 @@ import (
 //   - v3: types and documentation (KIP-569)
 //   - v4: flexible
 //
-// Not done: broker loggers, client metrics, groups: INVALID_REQUEST.
+// Not done: client metrics: INVALID_REQUEST. Configs of share and streams groups
+// are not among those of a group.
 func (s *Server) registerDescribeConfigs() {
 	s.register(32, 1, 4, s.describeConfigs)
 }
@@ -74,7 +77,11 @@ func (s *Server) mayConfigure(r *request, op authz.Operation, kind controller.Co
 		if !s.allowed(r, op, authz.ClusterMirror, name) {
 			return errMirrorDenied
 		}
-	case controller.ResourceBroker:
+	case controller.ResourceGroup:
+		if !s.allowed(r, op, authz.Group, name) {
+			return errGroupDenied
+		}
+	case controller.ResourceBroker, resourceLogger:
 		if !s.allowedCluster(r, op) {
 			return errClusterDenied
 		}
@@ -107,8 +114,18 @@ func (s *Server) configsOf(kind controller.ConfigResource, name string) ([]confi
 			}
 			out = append(out, mirrorConfig(m, d))
 		}
+	case controller.ResourceGroup:
+		if name == "" {
+			return nil, fmt.Errorf("%w: a group's name is needed", controller.ErrInvalidRequest)
+		}
+		configs, settings := img.GroupConfigs(name), s.settings(img)
+		for _, d := range metadata.GroupConfigDefs() {
+			out = append(out, groupConfig(configs, d, settings))
+		}
 	case controller.ResourceBroker:
 		return s.brokerConfigs(img, name)
+	case resourceLogger:
+		return s.loggers(name)
 	default:
 		return nil, fmt.Errorf("%w: configs of resource type %d are not served", controller.ErrInvalidRequest, kind)
 	}
@@ -221,6 +238,18 @@ func (e *configEntry) addLayers(name string, settings metadata.BrokerSettings) {
 			e.synonyms = append(e.synonyms, configSynonym{name, v, l.source})
 		}
 	}
+}
+
+// groupConfig is one row of the group table for a group: its own, else the broker's.
+func groupConfig(configs map[string]string, d *metadata.ConfigDef, settings metadata.BrokerSettings) configEntry {
+	e := configEntry{name: d.Name, kind: d.Type, doc: d.Doc}
+	if v, ok := configs[d.Name]; ok {
+		e.synonyms = append(e.synonyms, configSynonym{d.Name, v, kmsg.ConfigSourceGroupConfig})
+	}
+	name := metadata.GroupDefaultKey(d.Name)
+	e.addLayers(name, settings)
+	e.synonyms = append(e.synonyms, configSynonym{name, d.Default, kmsg.ConfigSourceDefaultConfig})
+	return e.settle()
 }
 
 // mirrorConfig is one row of the mirror table for m. Kafka's list of sources

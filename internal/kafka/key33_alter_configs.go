@@ -20,8 +20,10 @@ import (
 //     default. Clients older than 2.3 know nothing else; newer ones use
 //     IncrementalAlterConfigs (44), which does not lose what a second
 //     administrator sets at the same time.
-//   - Needs AlterConfigs on the topic.
-//   - Mirrors are refused: the replacement would take away their address.
+//   - Topics, brokers and groups; needs AlterConfigs on the topic, the group, or
+//     for brokers the cluster.
+//   - Mirrors are refused: the replacement would take away their address. So are
+//     loggers, as in Kafka.
 //
 // Version notes:
 //   - v2: flexible
@@ -88,8 +90,10 @@ func replaceConfigs(img *metadata.Image, in *kmsg.AlterConfigsRequestResource) (
 			id = int32(n)
 		}
 		now = img.BrokerConfigs(id)
+	case controller.ResourceGroup:
+		now = img.GroupConfigs(a.Name)
 	default:
-		return a, fmt.Errorf("%w: only configs of topics and brokers can be replaced as a whole; use incremental changes", controller.ErrInvalidRequest)
+		return a, fmt.Errorf("%w: only configs of topics, brokers and groups can be replaced as a whole; use incremental changes", controller.ErrInvalidRequest)
 	}
 	named := map[string]bool{}
 	for i := range in.Configs {

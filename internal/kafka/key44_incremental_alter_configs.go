@@ -10,11 +10,14 @@ import (
 // IncrementalAlterConfigs (v0-v1)
 //
 // Behavior:
-//   - Topics (2), brokers (4; the empty name for all) and mirrors (64); all
-//     changes of one resource or none. Names and values are checked by the
+//   - Topics (2), brokers (4; the empty name for all), loggers (8), groups (32) and
+//     mirrors (64); all changes of one resource or none. Names and values are checked by the
 //     controller (C4): INVALID_CONFIG names what it refuses. A config of the
 //     broker that needs a restart is refused with INVALID_REQUEST, as in Kafka.
-//   - Needs AlterConfigs on the topic, the mirror, or for brokers the cluster.
+//   - Levels of loggers (KIP-412) hold until the broker's next start, or until its
+//     config log.level changes.
+//   - Needs AlterConfigs on the topic, the group, the mirror, or for brokers and
+//     their loggers the cluster.
 //   - Allowed on mirrored topics, except for mirror.name (spec 10.5).
 //
 // Version notes:
@@ -43,7 +46,11 @@ func (s *Server) incrementalAlterConfigs(r *request, body kmsg.Request) (kmsg.Re
 		if err == nil {
 			err = s.checkAlter(&a, named)
 		}
-		if err == nil {
+		switch {
+		case err != nil:
+		case a.Type == resourceLogger:
+			err = s.alterLoggers(&a, req.ValidateOnly)
+		default:
 			alter, at = append(alter, a), append(at, i)
 		}
 		out := kmsg.NewIncrementalAlterConfigsResponseResource()

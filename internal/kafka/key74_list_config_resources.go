@@ -13,9 +13,9 @@ import (
 // ListConfigResources (v0-v1)
 //
 // Behavior:
-//   - Names what has configs: topics (2), brokers (4, and 8 for their loggers) and
-//     mirrors (64). Client metrics (16) and groups (32) have none here: the answer
-//     for them is empty.
+//   - Names what has configs: topics (2), brokers (4, and 8 for their loggers),
+//     groups with configs of their own (32) and mirrors (64). Client metrics (16)
+//     have none here: the answer for them is empty.
 //   - A type that nobody knows is UNSUPPORTED_VERSION, as in Kafka.
 //
 // Version notes:
@@ -26,8 +26,9 @@ func (s *Server) registerListConfigResources() {
 }
 
 func (s *Server) listConfigResources(r *request, body kmsg.Request) (kmsg.Response, error) {
-	const loggers, clientMetrics, groups = 8, 16, 32
+	const clientMetrics = 16
 	const topics, brokers, mirrors = int8(controller.ResourceTopic), int8(controller.ResourceBroker), int8(controller.ResourceMirror)
+	const loggers, groups = int8(resourceLogger), int8(controller.ResourceGroup)
 	req := body.(*kmsg.ListConfigResourcesRequest)
 	resp := req.ResponseKind().(*kmsg.ListConfigResourcesResponse)
 	if !s.allowedCluster(r, authz.DescribeConfigs) {
@@ -66,7 +67,11 @@ func (s *Server) listConfigResources(r *request, body kmsg.Request) (kmsg.Respon
 			for _, m := range img.Mirrors() {
 				add(kind, m.Name)
 			}
-		case clientMetrics, groups:
+		case groups:
+			for _, name := range img.ConfiguredGroups() {
+				add(kind, name)
+			}
+		case clientMetrics:
 		default:
 			resp.ErrorCode, resp.ConfigResources = kerr.UnsupportedVersion.Code, nil
 			return resp, nil

@@ -70,6 +70,8 @@ type Options struct {
 
 	Clock  clock.Clock
 	Logger *slog.Logger
+	// LogLevel is what Logger logs, for BROKER_LOGGER configs; nil: they are refused.
+	LogLevel *slog.LevelVar
 
 	// AutoCreateTopics lets Metadata create the topics a client asks for, with
 	// AutoCreatePartitions and AutoCreateReplicas (auto.create.topics.enable,

@@ -203,7 +203,7 @@ func (w *secured) requests() []rightsRequest {
 		name string
 		kind int8
 		of   string
-	}{{"topic", 2, topic}, {"broker", 4, "1"}, {"mirror", 64, mirrorName}} {
+	}{{"topic", 2, topic}, {"broker", 4, "1"}, {"logger", 8, "1"}, {"group", 32, group}, {"mirror", 64, mirrorName}} {
 		requests = append(requests,
 			rightsRequest{"describe-configs-of-" + c.name, func() kmsg.Request {
 				return at(4, &kmsg.DescribeConfigsRequest{Resources: []kmsg.DescribeConfigsRequestResource{{ResourceType: kmsg.ConfigResourceType(c.kind), ResourceName: c.of}}})

@@ -40,6 +40,8 @@ var topicDefaultKeys = map[string]string{
 // internal/config that are marked dynamic are these, which a test there holds
 // together.
 var brokerTable = newTable(append(topicDefaultDefs(), []*ConfigDef{
+	{Name: GroupDefaultKey(GroupAssignmentInterval), Type: TypeInt, Default: "1000", check: atLeast(0),
+		Doc: "Default of " + GroupAssignmentInterval + " for groups that do not say."},
 	{Name: "log.cleaner.backoff.ms", Type: TypeLong, Default: "15000", check: atLeast(0),
 		Doc: "Time between two looks for logs to compact, when there was nothing to do."},
 	{Name: "log.cleaner.dedupe.buffer.size", Type: TypeLong, Default: "134217728", check: between(1<<20, 1<<40),

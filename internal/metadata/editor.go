@@ -28,6 +28,7 @@ func (img *Image) Edit() *Editor {
 			attached:       img.attached.Clone(),
 			brokers:        img.brokers.Clone(),
 			brokerConfigs:  img.brokerConfigs.Clone(),
+			groupConfigs:   img.groupConfigs.Clone(),
 			mirrors:        img.mirrors.Clone(),
 			acls:           img.acls.Clone(),
 			ACLRevision:    img.ACLRevision,

@@ -29,6 +29,7 @@ type Image struct {
 
 	brokers       *btreemap.BTreeMap[int32, *Broker]
 	brokerConfigs *btreemap.BTreeMap[int32, map[string]string]
+	groupConfigs  *btreemap.BTreeMap[string, map[string]string]
 	mirrors       *btreemap.BTreeMap[string, *Mirror]
 	acls          *btreemap.BTreeMap[ACL, struct{}]
 
@@ -149,6 +150,7 @@ func NewImage() *Image {
 		attached:      btreemap.New[attachedKey, *Topic](treeDegree, compareAttached),
 		brokers:       btreemap.New[int32, *Broker](treeDegree, compareInt32),
 		brokerConfigs: btreemap.New[int32, map[string]string](treeDegree, compareInt32),
+		groupConfigs:  btreemap.New[string, map[string]string](treeDegree, strings.Compare),
 		mirrors:       btreemap.New[string, *Mirror](treeDegree, strings.Compare),
 		acls:          btreemap.New[ACL, struct{}](treeDegree, ACL.Compare),
 		quotas:        btreemap.New[QuotaEntity, map[string]float64](treeDegree, QuotaEntity.Compare),
