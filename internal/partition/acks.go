@@ -1,5 +1,7 @@
 package partition
 
+import "fmt"
+
 // pendingAck is one write that waits for the high watermark to pass its end.
 type pendingAck struct {
 	end  int64
@@ -38,8 +40,13 @@ func (a *ackQueue) takeAll() []pendingAck {
 }
 
 // finish answers writes outside of every lock, because an answer may write to
-// a socket or call back into this partition.
+// a socket or call back into this partition. A refusal comes after the append,
+// and says so: the batch is in the log, and may be acknowledged by whoever leads
+// later.
 func (p *Partition) finish(acks []pendingAck, err error) {
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrMayCommit, err)
+	}
 	for _, a := range acks {
 		a.done(err)
 	}

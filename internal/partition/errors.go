@@ -19,6 +19,9 @@ var (
 	ErrTooLarge           = errors.New("batch is larger than max.message.bytes")
 	ErrTimestamp          = errors.New("timestamp is outside the range that the topic allows")
 	ErrNotEnoughReplicas  = errors.New("fewer replicas in sync than min.insync.replicas")
+	// ErrMayCommit stands beside the reason for which a write was not acknowledged
+	// though it was appended. Without it nothing was written.
+	ErrMayCommit = errors.New("the batch is in the log and may still be committed")
 	// ErrUnverified refuses a transactional batch of which nobody knows that its
 	// transaction is under way: if the coordinator does not, nobody would ever end
 	// it, and read-committed consumers would stop in front of it for good (KIP-890).

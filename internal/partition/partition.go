@@ -29,6 +29,7 @@ type Partition struct {
 	acks     ackQueue      // guarded by appendMu
 	tracker  *isr.Tracker  // guarded by appendMu
 	settings topicSettings // guarded by appendMu
+	replicas int           // how many the partition is to have; guarded by appendMu
 	// verifying are the transactions about which the coordinator is being asked.
 	verifying verifications // guarded by appendMu
 
@@ -147,6 +148,7 @@ func (p *Partition) update(t *metadata.Topic, mp *metadata.Partition, settings t
 	next.compacted = settings.compacted
 	next.compression = settings.compression
 	p.settings = settings
+	p.replicas = len(mp.Replicas)
 
 	var failed []pendingAck
 	var stale error

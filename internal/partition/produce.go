@@ -170,6 +170,9 @@ func (p *Partition) AppendInternal(leaderEpoch int32, batch []byte, done func(en
 		err = v.checkEpoch(leaderEpoch)
 	}
 	if err == nil {
+		err = p.enoughInSyncLocked(v)
+	}
+	if err == nil {
 		var rest []byte
 		var b record.Batch
 		if b, rest, err = record.Next(batch); err == nil && len(rest) != 0 {
@@ -184,6 +187,18 @@ func (p *Partition) AppendInternal(leaderEpoch int32, batch []byte, done func(en
 	}
 	p.appendMu.Unlock()
 	done(0, p.wrap(err))
+}
+
+// enoughInSyncLocked refuses what a coordinator writes while too few replicas
+// would have it: as Kafka, which writes with acks=all. No more are wanted than
+// there are. A mirror's own batches do not wait for that: a failover must come to
+// its end.
+func (p *Partition) enoughInSyncLocked(v *view) error {
+	in, want := len(p.tracker.ISR()), min(p.settings.minInSync, p.replicas)
+	if v.attached || in >= want {
+		return nil
+	}
+	return fmt.Errorf("%w: %d < %d", ErrNotEnoughReplicas, in, want)
 }
 
 // appendLocked writes b and arranges the answer; it releases appendMu. Batches

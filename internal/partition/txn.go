@@ -42,6 +42,9 @@ func (p *Partition) AppendMarker(leaderEpoch int32, m Marker, done func(error)) 
 		err = ErrReadOnly
 	}
 	if err == nil {
+		err = p.enoughInSyncLocked(v)
+	}
+	if err == nil {
 		err = p.log.CheckMarker(m.ProducerID, m.ProducerEpoch, m.CoordinatorEpoch, m.Version)
 	}
 	if err != nil {
@@ -79,6 +82,9 @@ func (p *Partition) AppendOffsets(leaderEpoch int32, batch []byte, verify bool, 
 	err := v.usable()
 	if err == nil {
 		err = v.checkEpoch(leaderEpoch)
+	}
+	if err == nil {
+		err = p.enoughInSyncLocked(v)
 	}
 	if err == nil {
 		err = p.log.CheckProducerEpoch(b.ProducerID(), b.ProducerEpoch())
