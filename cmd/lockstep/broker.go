@@ -331,6 +331,7 @@ func newServer(ctx context.Context, cfg *config.Config, live *liveConfig, b *bro
 		MaxProduceBytes:            int(cfg.Int("socket.request.max.bytes")),
 		RequestMemory:              requestMemory(cfg),
 		MaxConnections:             live.int("max.connections"),
+		MaxConnectionRate:          live.int("max.connection.creation.rate"),
 		MaxConnectionsPerIP:        live.int("max.connections.per.ip"),
 		IdleTimeout:                cfg.Duration("connections.max.idle.ms"),
 		QuotaSamples:               int(cfg.Int("quota.window.num")),

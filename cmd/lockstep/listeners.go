@@ -50,7 +50,7 @@ func openListeners(cfg *config.Config, b *broker) ([]kafka.Listener, error) {
 		out = append(out, kafka.Listener{
 			Name: l.Name, Protocol: l.Protocol, Address: l.Address,
 			AdvertisedHost: l.AdvertisedHost, AdvertisedPort: l.AdvertisedPort,
-			TLS: a.TLS, SASL: a.SASL, CertificateName: a.CertificateName, MaxConnections: l.MaxConnections,
+			TLS: a.TLS, SASL: a.SASL, CertificateName: a.CertificateName, MaxConnections: l.MaxConnections, MaxConnectionRate: l.MaxConnectionRate,
 		})
 	}
 	return out, nil

@@ -61,6 +61,9 @@ func (l *liveConfig) follow(b *broker, img *metadata.Image) {
 	if changed("max.connections", "max.connections.per.ip") {
 		b.server.SetConnectionLimits(l.int("max.connections"), l.int("max.connections.per.ip"))
 	}
+	if changed("max.connection.creation.rate") {
+		b.server.SetConnectionRate(l.int("max.connection.creation.rate"))
+	}
 	if changed("log.cleaner.threads", "log.cleaner.dedupe.buffer.size", "log.cleaner.io.max.bytes.per.second", "log.cleaner.backoff.ms") {
 		b.partitions.SetCleaner(l.cleaner())
 	}

@@ -243,8 +243,8 @@ func PrintReference(w io.Writer) {
 		}
 		fmt.Fprintf(w, "#%s=%s\n\n", k.name, k.def)
 	}
-	fmt.Fprint(w, `# Keys that begin with ssl. and sasl., connections.max.reauth.ms and max.connections
-# may stand for one listener, and those of SASL for one of its mechanisms:
+	fmt.Fprint(w, `# Keys that begin with ssl. and sasl., connections.max.reauth.ms, max.connections
+# and max.connection.creation.rate may stand for one listener, and those of SASL for one of its mechanisms:
 #listener.name.NAME.ssl.keystore.location=/etc/lockstep/server.pem
 #listener.name.NAME.MECHANISM.sasl.jaas.config=
 

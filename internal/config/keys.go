@@ -74,6 +74,7 @@ var serverKeys = []key{
 	{name: "queued.max.request.bytes", kind: bytesize, def: "134217728", min: -1, doc: "Memory that requests being read or handled may take together; connections wait beyond it. At least socket.request.max.bytes, to which it is raised unless it is set. -1: no limit."},
 	{name: "max.connections", kind: integer, def: "10000", min: 1, max: 1 << 30, dynamic: true, doc: "Client connections in all."},
 	{name: "max.connections.per.ip", kind: integer, def: "2147483647", min: 1, max: 1<<31 - 1, dynamic: true, doc: "Client connections from one address."},
+	{name: "max.connection.creation.rate", kind: integer, def: "2147483647", min: 1, max: 1<<31 - 1, dynamic: true, doc: "Client connections taken per second, of all listeners or, behind listener.name.NAME., of one; those beyond wait to be accepted. The largest number means any. For single addresses: kafka-configs --entity-type ips."},
 	{name: "server.stop.timeout.ms", kind: milliseconds, def: "10000", min: 100, doc: "How long a stop (SIGTERM) may take to answer what is under way; then connections are closed. Long polls and joins are answered at once, new requests are left to the next start."},
 	{name: "connections.max.idle.ms", kind: milliseconds, def: "600000", min: 1000, doc: "Close a connection that was idle for this long."},
 	{name: "fetch.max.bytes", kind: bytesize, def: "57671680", min: 1024, max: 1 << 30, doc: "Largest fetch response, whatever the client asks for. A larger first batch is still returned whole."},
@@ -150,6 +151,7 @@ var serverKeys = []key{
 	{name: "producer.id.expiration.ms", kind: milliseconds, def: "86400000", min: 1, doc: "How long a log remembers a producer that writes nothing, to tell its repeated batches from new ones. One with an open transaction is not forgotten."},
 	{name: "transaction.remove.expired.transaction.cleanup.interval.ms", kind: milliseconds, def: "3600000", min: 1, doc: "Time between two looks for such ids."},
 	{name: "max.transactional.ids", kind: integer, def: "100000", min: 1, max: 1 << 30, doc: "Transactional ids that this broker keeps, half a KiB of memory each; a new one beyond them is refused with POLICY_VIOLATION. Not a key of Kafka."},
+	{name: "max.transactional.ids.per.principal", kind: integer, def: "2147483647", min: 1, max: 1<<31 - 1, doc: "Of these, those that one principal made; more are refused in the same way. Counts ids that were used since the broker's start, and is of use where clients say who they are. Not a key of Kafka."},
 
 	{name: "mirror.flush.ms", kind: milliseconds, def: "1000", min: 1, doc: "How often mirrored logs are flushed in the background. What a power cut takes is fetched again from the source."},
 	{name: "mirror.metadata.refresh.interval.ms", kind: milliseconds, def: "60000", min: 100, dynamic: true, doc: "How often a source is described: new topics, growth, deletion, configs, group offsets."},

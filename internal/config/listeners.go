@@ -18,9 +18,10 @@ type Listener struct {
 	AdvertisedHost string
 	AdvertisedPort int32 // 0: the port that was bound
 
-	Loopback       bool              // only this machine reaches it
-	MaxConnections int               // listener.name.NAME.max.connections; 0: no limit of its own
-	Security       map[string]string // its ssl.* and sasl.* keys; secrets in clear
+	Loopback          bool              // only this machine reaches it
+	MaxConnectionRate int               // listener.name.NAME.max.connection.creation.rate; 0: no rate of its own
+	MaxConnections    int               // listener.name.NAME.max.connections; 0: no limit of its own
+	Security          map[string]string // its ssl.* and sasl.* keys; secrets in clear
 }
 
 // Listeners parses listeners, advertised.listeners and the protocol map, and
@@ -64,6 +65,7 @@ func (c *Config) Listeners() ([]Listener, error) {
 		l := Listener{Name: b.name, Protocol: protocol, Address: net.JoinHostPort(b.host, strconv.Itoa(b.port)), AdvertisedHost: b.host}
 		l.Loopback, l.Security = loopback(b.host), c.security(b.name, protocol)
 		l.MaxConnections, _ = strconv.Atoi(l.Security["max.connections"])
+		l.MaxConnectionRate, _ = strconv.Atoi(l.Security[connectionRate])
 		for _, a := range advertised {
 			if a.name == b.name {
 				l.AdvertisedHost, l.AdvertisedPort = a.host, int32(a.port)
@@ -93,6 +95,9 @@ func (c *Config) Listeners() ([]Listener, error) {
 	}
 	return out, nil
 }
+
+// connectionRate may stand for one listener; without a prefix it is that of all.
+const connectionRate = "max.connection.creation.rate"
 
 type endpoint struct {
 	name string

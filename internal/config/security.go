@@ -97,7 +97,7 @@ func (c *Config) setListener(name, value, origin string) (taken bool, err error)
 		return true, nil
 	case v.mechanism != "" && v.mechanism != "oauthbearer" && strings.HasPrefix(rest, "ssl."):
 		return true, fmt.Errorf("%s: only OAUTHBEARER asks anybody over TLS (%s)", name, origin)
-	case v.key == nil, v.mechanism == "" && v.key.scope == brokerOnly && rest != "max.connections", v.mechanism != "" && v.key.scope != ofMechanism:
+	case v.key == nil, v.mechanism == "" && v.key.scope == brokerOnly && !slices.Contains([]string{"max.connections", connectionRate}, rest), v.mechanism != "" && v.key.scope != ofMechanism:
 		return true, fmt.Errorf("%s: unknown key for a listener or a mechanism (%s)", name, origin)
 	}
 	if err := v.key.check(value); err != nil {

@@ -19,7 +19,7 @@ type serverMetrics struct {
 	refused, acceptErrors, broken, panics, slowReaders *metrics.Counter
 	produced, fetched                                  *metrics.Counter
 	denied, auditLost                                  *metrics.Counter
-	throttled                                          *metrics.Counter
+	throttled, paced                                   *metrics.Counter
 	sessionsOver                                       *metrics.Counter
 }
 
@@ -33,6 +33,7 @@ func newServerMetrics(s *Server) *serverMetrics {
 		panics:       obs.Counter("lockstep_request_panics_total"),
 		slowReaders:  obs.Counter("lockstep_slow_readers_closed_total"),
 		throttled:    obs.Counter("lockstep_requests_throttled_total"),
+		paced:        obs.Counter("lockstep_accepts_delayed_total"),
 		produced:     obs.Counter("lockstep_produced_bytes_total"),
 		fetched:      obs.Counter("lockstep_fetched_bytes_total"),
 		sessionsOver: obs.Counter("lockstep_sessions_expired_total"),

@@ -19,6 +19,7 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/mirror"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
+	"github.com/lockstep-kafka/lockstep/internal/quota"
 	"github.com/lockstep-kafka/lockstep/internal/txn"
 )
 
@@ -40,6 +41,9 @@ type Listener struct {
 	// MaxConnections bounds the connections of this listener
 	// (listener.name.NAME.max.connections); 0: no limit of its own.
 	MaxConnections int
+	// MaxConnectionRate bounds those that are made per second
+	// (listener.name.NAME.max.connection.creation.rate); 0: no rate of its own.
+	MaxConnectionRate int
 }
 
 // Options configures a Server. Names in parentheses are Kafka's keys.
@@ -102,6 +106,9 @@ type Options struct {
 	// its own).
 	MaxConnections      int
 	MaxConnectionsPerIP int
+	// MaxConnectionRate is how many are taken per second, of all listeners
+	// (max.connection.creation.rate; default: any number). Those beyond wait.
+	MaxConnectionRate int
 	// MaxConnectionsPerIPOverrides are other limits for single addresses, and
 	// MaxConnectionsPerPrincipal one for each client that has said who it is
 	// (max.connections.per.ip.overrides, max.connections.per.principal; default no
@@ -153,6 +160,7 @@ func (o *Options) EnsureDefaults() {
 	setDefault(&o.MaxConnections, 10_000)
 	setDefault(&o.MaxConnectionsPerIP, math.MaxInt)
 	setDefault(&o.MaxConnectionsPerPrincipal, math.MaxInt)
+	setDefault(&o.MaxConnectionRate, quota.NoRate)
 	setDefault(&o.LoginTimeout, loginTimeout)
 	setDefault(&o.FailedLoginDelay, 100*time.Millisecond)
 	setDefault(&o.IdleTimeout, 10*time.Minute)
@@ -213,6 +221,7 @@ func (o *Options) Validate() error {
 	}{
 		{"max.connections", o.MaxConnections},
 		{"max.connections.per.ip", o.MaxConnectionsPerIP},
+		{"max.connection.creation.rate", o.MaxConnectionRate},
 		{"max.connections.per.principal", o.MaxConnectionsPerPrincipal},
 		{"fetch.max.bytes", o.FetchMaxBytes},
 		{"max.incremental.fetch.session.cache.slots", o.FetchSessions},

@@ -235,6 +235,45 @@ func TestMutationThrottle(t *testing.T) {
 	}
 }
 
+// Connections beyond the rate of a listener, or of all, wait for each other and are
+// served then; a stop does not wait for that.
+func TestConnectionCreationRate(t *testing.T) {
+	for name, set := range map[string]func(*Options){
+		"listener": func(o *Options) { o.Listeners[0].MaxConnectionRate = 1 },
+		"broker":   func(o *Options) { o.MaxConnectionRate = 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			clk := clock.NewManual(time.UnixMilli(1_700_000_000_000))
+			s := anotherServer(t, func(o *Options) {
+				o.Clock = clk
+				set(o)
+			})
+			served := func() {
+				t.Helper()
+				c := dialRaw(t, addrOf(s))
+				req := kmsg.NewPtrApiVersionsRequest()
+				c.send(1, req)
+				c.receive(req)
+			}
+			for range 10 { // a whole window's worth
+				served()
+			}
+			paced := s.metrics.paced.Get()
+			late := dialRaw(t, addrOf(s))
+			awaitTimer(clk)
+			if got := s.metrics.paced.Get() - paced; got != 1 || s.connections() != 10 {
+				t.Fatalf("%d were held up, %d are in", got, s.connections())
+			}
+			clk.Advance(time.Second)
+			req := kmsg.NewPtrApiVersionsRequest()
+			late.send(1, req)
+			late.receive(req)
+			dialRaw(t, addrOf(s)) // held up when the server stops
+			awaitTimer(clk)
+		})
+	}
+}
+
 // Connections that come too fast are not served and closed after a while, and a stop
 // of the server does not wait for that.
 func TestConnectionRate(t *testing.T) {

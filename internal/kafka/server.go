@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -38,6 +39,7 @@ type Server struct {
 	// How many connections are open at most, in all and from one address. They
 	// change while the server runs (SetConnectionLimits).
 	maxConns, maxConnsPerIP atomic.Int64
+	connRate                *quota.Rate
 
 	// ctx ends when connections must go at once; see Close.
 	ctx    context.Context
@@ -45,6 +47,8 @@ type Server struct {
 
 	// closing is read by connections between two requests.
 	closing atomic.Bool
+	// stopping is closed with it, for listeners that wait.
+	stopping chan struct{}
 
 	// mu guards the open connections; nothing is done under it but book-keeping.
 	mu struct {
@@ -63,6 +67,7 @@ type Server struct {
 type listener struct {
 	Listener
 	raw      net.Listener
+	rate     *quota.Rate // of its connections
 	endpoint metadata.Endpoint
 }
 
@@ -75,9 +80,11 @@ func NewServer(o Options) (*Server, error) {
 	}
 	s := &Server{
 		o: o, memory: newMemory(o.RequestMemory), answers: newAnswers(answerBudget, o.Clock),
-		sessions: newSessionCache(o.FetchSessions, o.FetchSessionPartitions, o.Clock), static: staticConfigs(o.BrokerConfigs),
+		sessions: newSessionCache(o.FetchSessions, o.FetchSessionPartitions, o.Clock), static: staticConfigs(o.BrokerConfigs), stopping: make(chan struct{}),
 	}
-	s.quotas = quota.NewLimiter(quota.Options{Clock: o.Clock, Samples: o.QuotaSamples, SampleLength: o.QuotaSampleLength})
+	measure := quota.Options{Clock: o.Clock, Samples: o.QuotaSamples, SampleLength: o.QuotaSampleLength}
+	s.quotas = quota.NewLimiter(measure)
+	s.connRate = quota.NewRate(measure, o.MaxConnectionRate)
 	s.SetConnectionLimits(o.MaxConnections, o.MaxConnectionsPerIP)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.mu.conns = map[*conn]struct{}{}
@@ -94,6 +101,7 @@ func NewServer(o Options) (*Server, error) {
 			s.closeListeners()
 			return nil, err
 		}
+		bound.rate = quota.NewRate(measure, cmp.Or(l.MaxConnectionRate, quota.NoRate))
 		s.listeners = append(s.listeners, bound)
 	}
 	s.unwatch = o.Controller.Watch(s.followQuotas)
@@ -186,6 +194,7 @@ func (s *Server) admit(l *listener, nc net.Conn) {
 		s.turnAway(nc, wait)
 		return
 	}
+	s.pace(l)
 	perIP, ok := s.o.MaxConnectionsPerIPOverrides[host]
 	if !ok {
 		perIP = int(s.maxConnsPerIP.Load())
@@ -211,6 +220,25 @@ func (s *Server) admit(l *listener, nc net.Conn) {
 		c.serve()
 	}()
 }
+
+// pace holds a listener up while connections come faster than it, or the broker,
+// may take them: those behind wait in the kernel's queue, which is bounded.
+func (s *Server) pace(l *listener) {
+	wait := max(s.connRate.Note(), l.rate.Note())
+	if wait <= 0 {
+		return
+	}
+	s.metrics.paced.Inc()
+	timer := s.o.Clock.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-s.stopping:
+	}
+}
+
+// SetConnectionRate changes max.connection.creation.rate.
+func (s *Server) SetConnectionRate(perSecond int) { s.connRate.Set(perSecond) }
 
 // SetConnectionLimits changes max.connections and max.connections.per.ip. What is
 // open beyond them stays open.
@@ -251,7 +279,9 @@ func (s *Server) forget(c *conn) {
 // way be answered until ctx ends, then closes what is left, and returns when no
 // goroutine of the server runs any more.
 func (s *Server) Close(ctx context.Context) error {
-	s.closing.Store(true)
+	if !s.closing.Swap(true) {
+		close(s.stopping)
+	}
 	s.closeListeners()
 	s.dropTurnedAway()
 	s.unwatch()

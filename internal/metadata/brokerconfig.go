@@ -52,6 +52,8 @@ var brokerTable = newTable(append(topicDefaultDefs(), []*ConfigDef{
 		Doc: "Logs that are compacted at the same time. A change must stay within half to double of the value before."},
 	{Name: "log.level", Type: TypeString, Default: "info", check: oneOf("debug", "info", "warn", "error"),
 		Doc: "What is logged to standard error."},
+	{Name: "max.connection.creation.rate", Type: TypeInt, Default: "2147483647", check: atLeast(1),
+		Doc: "Client connections taken per second, of all listeners. Those beyond wait."},
 	{Name: "max.connections", Type: TypeInt, Default: "10000", check: between(1, 1<<30),
 		Doc: "Client connections in all. Those that are open stay."},
 	{Name: "max.connections.per.ip", Type: TypeInt, Default: "2147483647", check: atLeast(1),
