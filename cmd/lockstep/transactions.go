@@ -19,6 +19,7 @@ func newTransactions(cfg *config.Config, b *broker) (*txn.Coordinator, error) {
 		IDExpiration:           cfg.Duration("transactional.id.expiration.ms"),
 		ExpiryCheck:            cfg.Duration("transaction.remove.expired.transaction.cleanup.interval.ms"),
 		MaxIDs:                 int(cfg.Int("max.transactional.ids")),
+		MaxIDsPerPrincipal:     int(cfg.Int("max.transactional.ids.per.principal")),
 		TopicPartitions:        int32(cfg.Int("transaction.state.log.num.partitions")),
 		TopicReplicationFactor: int16(cfg.Int("transaction.state.log.replication.factor")),
 		TopicMinISR:            int16(cfg.Int("transaction.state.log.min.isr")),

@@ -66,6 +66,7 @@ func (s *Server) initTransactionalID(r *request, req *kmsg.InitProducerIDRequest
 	}
 	p, err := s.o.Transactions.InitProducer(r.ctx, &txn.InitRequest{
 		ID: *req.TransactionalID, Timeout: time.Duration(req.TransactionTimeoutMillis) * time.Millisecond,
+		Principal:  r.principal().String(),
 		ProducerID: req.ProducerID, ProducerEpoch: req.ProducerEpoch,
 	})
 	if gaveUp(r, err) {

@@ -25,6 +25,7 @@ const TopicName = "__transaction_state"
 type Coordinator struct {
 	o       Options
 	count   atomic.Int64 // transactional ids of all shards
+	owners  owners
 	markers markerWriters
 	census  census
 	loads   *metrics.PrometheusHistogram
@@ -49,7 +50,7 @@ func New(o Options) (*Coordinator, error) {
 		fences:   obs.Counter("lockstep_transactions_ended_total", "result", "fence"),
 		refusals: obs.Counter("lockstep_transaction_write_errors_total"),
 	}
-	c.markers.max = o.MarkerWriters
+	c.markers.max, c.owners.max = o.MarkerWriters, o.MaxIDsPerPrincipal
 	c.led = coordinator.NewShards(TopicName, o.NodeID, func(p, epoch int32) *shard { return newShard(c, p, epoch) })
 	c.topic = coordinator.NewTopic(o.Clock, TopicName, c.o.stateTopic)
 	c.registerGauges()
@@ -109,7 +110,7 @@ func (c *Coordinator) InitProducer(ctx context.Context, r *InitRequest) (Produce
 	}
 	res, err := withProducerID(ctx, c, func(newID int64) (initResult, error) {
 		res, err := ask[initResult](ctx, s, func(now time.Time, to ticket) {
-			sl, err := s.id(r.ID, true)
+			sl, err := s.claim(r.ID, r.Principal)
 			if err != nil {
 				s.Answer(to, initResult{none, err})
 				return
@@ -185,7 +186,7 @@ func withProducerID[T any](ctx context.Context, c *Coordinator, try func(newID i
 // onID asks an id that exists; unknown is the answer if it does not.
 func onID[T any](ctx context.Context, s *shard, id string, fn func(sl *slot, now time.Time, to ticket), unknown T) (T, error) {
 	return ask[T](ctx, s, func(now time.Time, to ticket) {
-		sl, err := s.id(id, false)
+		sl, err := s.id(id)
 		if err != nil {
 			s.Answer(to, unknown)
 			return

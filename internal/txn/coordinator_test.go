@@ -277,6 +277,55 @@ func TestReplacedInEveryState(t *testing.T) {
 	}
 }
 
+// A principal that makes ids up runs into its own bound; others, and ids that are
+// there, are not touched by it. What is forgotten is given back.
+func TestIDsPerPrincipal(t *testing.T) {
+	ctx := context.Background()
+	w := newWorld(1)
+	o := w.options()
+	o.MaxIDsPerPrincipal = 2
+	c := w.lead(t, o, 1)
+	by := func(principal, id string) error {
+		r := initRequest(id)
+		r.Principal = principal
+		_, err := c.InitProducer(ctx, r)
+		return err
+	}
+	for _, tc := range []struct {
+		principal, id string
+		want          error
+	}{
+		{"User:a", "1", nil}, {"User:a", "2", nil}, {"User:a", "3", ErrTooManyIDs}, {"User:a", "1", nil},
+		{"User:b", "3", nil}, {"User:a", "3", nil}, {"User:b", "4", nil}, {"User:b", "5", ErrTooManyIDs}, {"", "6", nil},
+	} {
+		if err := by(tc.principal, tc.id); !errors.Is(err, tc.want) {
+			t.Errorf("%q asks for %q: %v, want %v", tc.principal, tc.id, err, tc.want)
+		}
+	}
+
+	// Another coordinator counts an id to who asks for it first, but refuses none
+	// that is there.
+	c.Close()
+	if len(c.owners.ids) != 0 {
+		t.Errorf("closed, and there are owners: %v", c.owners.ids)
+	}
+	c = w.lead(t, o, 2)
+	defer func() { c.Close() }()
+	for _, id := range []string{"1", "2", "3", "4"} {
+		if err := by("User:a", id); err != nil {
+			t.Error(id, err)
+		}
+	}
+	if err := by("User:a", "new"); !errors.Is(err, ErrTooManyIDs) {
+		t.Error(err)
+	}
+	w.clock.Advance(7 * 24 * time.Hour)
+	c.settle()
+	if len(c.owners.ids) != 0 {
+		t.Errorf("all ids expired, and there are owners: %v", c.owners.ids)
+	}
+}
+
 // What is refused before any state is looked at.
 func TestRefusals(t *testing.T) {
 	ctx := context.Background()

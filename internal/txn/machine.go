@@ -43,6 +43,9 @@ type machine struct {
 	// coordinatorEpoch goes into markers.
 	coordinatorEpoch int32
 
+	// owner is who the id counts to; the shard's. See owners.
+	owner string
+
 	values
 
 	// writing: a transition is on its way to the log. Until its end, every other

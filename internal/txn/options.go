@@ -60,6 +60,9 @@ type Options struct {
 	// MaxIDs bounds the transactional ids of this coordinator; one takes half a
 	// KiB. Default: 100 000.
 	MaxIDs int
+	// MaxIDsPerPrincipal bounds those that one principal made, as far as this
+	// coordinator saw it. Default: MaxIDs.
+	MaxIDsPerPrincipal int
 	// MaxWriteBytes bounds one batch, and so the partitions of one transaction:
 	// its record is stored whole or not at all. Default: 1 MiB.
 	MaxWriteBytes int
@@ -102,6 +105,7 @@ func (o *Options) EnsureDefaults() {
 	def(&o.IDExpiration, 7*24*time.Hour)
 	def(&o.ExpiryCheck, time.Hour)
 	def(&o.MaxIDs, 100_000)
+	def(&o.MaxIDsPerPrincipal, o.MaxIDs)
 	def(&o.MaxWriteBytes, 1<<20)
 	def(&o.MaxQueued, 1<<16)
 	def(&o.MaxHeld, 1000)
@@ -149,7 +153,7 @@ func (o *Options) Validate() error {
 		name  string
 		value int
 	}{
-		{"MaxIDs", o.MaxIDs}, {"MaxQueued", o.MaxQueued}, {"MaxHeld", o.MaxHeld}, {"MarkerWriters", o.MarkerWriters},
+		{"MaxIDs", o.MaxIDs}, {"MaxIDsPerPrincipal", o.MaxIDsPerPrincipal}, {"MaxQueued", o.MaxQueued}, {"MaxHeld", o.MaxHeld}, {"MarkerWriters", o.MarkerWriters},
 		{"TopicPartitions", int(o.TopicPartitions)}, {"TopicReplicationFactor", int(o.TopicReplicationFactor)},
 		{"TopicMinISR", int(o.TopicMinISR)},
 	} {

@@ -29,6 +29,8 @@ const epochBump = 2
 type InitRequest struct {
 	ID      string
 	Timeout time.Duration
+	// Principal is who asks, for MaxIDsPerPrincipal; "": nobody that is counted.
+	Principal string
 	// ProducerID and ProducerEpoch are what the producer has, to go on after an
 	// error (KIP-360); -1 and -1 for a producer that starts.
 	ProducerID    int64

@@ -55,23 +55,38 @@ func (s *shard) End() {
 	s.ids.Stop()
 	for m := range s.ids.All() {
 		s.c.census.counted(m.logValues(), nil)
+		s.c.owners.leave(m.owner)
 	}
 	s.c.count.Add(-int64(s.ids.Len()))
 }
 
-// id finds a transactional id, or makes one.
-func (s *shard) id(id string, create bool) (*slot, error) {
+// id finds a transactional id.
+func (s *shard) id(id string) (*slot, error) {
 	if sl := s.ids.Get(id); sl != nil {
 		return sl, nil
 	}
-	if !create {
-		return nil, ErrNotFound
+	return nil, ErrNotFound
+}
+
+// claim finds a transactional id, or makes one, for a principal.
+func (s *shard) claim(id, principal string) (*slot, error) {
+	if sl := s.ids.Get(id); sl != nil {
+		if sl.M.owner == "" {
+			_ = s.c.owners.take(principal, false)
+			sl.M.owner = principal
+		}
+		return sl, nil
 	}
 	if n := s.c.count.Load(); n >= int64(s.o.MaxIDs) {
 		return nil, fmt.Errorf("%w: %d", ErrTooManyIDs, n)
 	}
+	if err := s.c.owners.take(principal, true); err != nil {
+		return nil, err
+	}
 	s.c.count.Add(1)
-	return s.ids.Add(id, newMachine(id, s.o, s.Epoch)), nil
+	m := newMachine(id, s.o, s.Epoch)
+	m.owner = principal
+	return s.ids.Add(id, m), nil
 }
 
 // step feeds one input to one id and does what comes of it.
@@ -113,6 +128,7 @@ func (s *shard) writeMarkers(sl *slot, m mark) {
 func (s *shard) forget(sl *slot) {
 	if s.ids.Drop(sl) {
 		s.c.count.Add(-1)
+		s.c.owners.leave(sl.M.owner)
 	}
 }
 
