@@ -125,9 +125,11 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 	b.endpoints = b.server.Endpoints()
 	var incarnation [16]byte
 	rand.Read(incarnation[:])
-	if _, err := b.controller.RegisterBroker(ctx, controller.RegisterBroker{
+	epoch, err := b.controller.RegisterBroker(ctx, controller.RegisterBroker{
 		ID: b.nodeID, Incarnation: incarnation, Rack: cfg.String("broker.rack"), Endpoints: b.endpoints,
-	}); err != nil {
+		Durability: cfg.String("durability"), PreviousEpoch: -1,
+	})
+	if err != nil {
 		return nil, fmt.Errorf("register broker %d: %w", b.nodeID, err)
 	}
 	// One watcher keeps the order: a coordinator must find the partitions of the
@@ -139,6 +141,13 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 		b.txns.Apply(next)
 	}))
 	// Logs are open and recovered before the first client is answered.
+	if err := b.controller.WaitWatchers(ctx); err != nil {
+		return nil, err
+	}
+	// The first heartbeat lets the broker in, and gives it what it leads.
+	if _, err := b.controller.Heartbeat(ctx, controller.Heartbeat{Broker: b.nodeID, Epoch: epoch, Revision: b.controller.Image().Revision}); err != nil {
+		return nil, err
+	}
 	if err := b.controller.WaitWatchers(ctx); err != nil {
 		return nil, err
 	}

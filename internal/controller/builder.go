@@ -110,6 +110,8 @@ func (b *builder) applyOne(c Change, revision int64) error {
 		b.ed.DeleteMirror(c.Name)
 	case putBroker:
 		b.ed.PutBroker(c.Broker)
+	case deleteBroker:
+		b.ed.DeleteBroker(c.ID)
 	case setBrokerConfigs:
 		b.ed.SetBrokerConfigs(c.ID, c.Configs)
 	case setGroupConfigs:

@@ -35,8 +35,14 @@ type fatal interface {
 func newModel(t fatal, c codec) *model {
 	m := &model{t: t, codec: c, values: map[string][]byte{}, changed: map[string]int64{},
 		watch: newBuilder(metadata.NewImage()), shuffle: rand.New(rand.NewPCG(1, 2))}
-	m.do(registerBroker{RegisterBroker{ID: 1, Incarnation: [16]byte{99}}})
+	m.do(registerBroker{RegisterBroker: RegisterBroker{ID: 1, Incarnation: [16]byte{99}}, Ended: true})
+	m.unfence()
 	return m
+}
+
+// unfence lets broker 1 in.
+func (m *model) unfence() {
+	m.do(unfenceBroker{BrokerEpoch: BrokerEpoch{1, m.image().Broker(1).Epoch}})
 }
 
 func (m *model) image() *metadata.Image { return m.watch.view() }
@@ -167,13 +173,13 @@ func (m *model) stopAll(mirror string) {
 // genCommand draws a command over a few names, so that they meet.
 func genCommand(id metadata.TopicID) *rapid.Generator[Command] {
 	return rapid.Custom(func(t *rapid.T) Command {
-		def := defaults{partitions: 1, replicationFactor: 1, maxPartitions: 1000}
+		def := defaults{Partitions: 1, ReplicationFactor: 1, MaxPartitions: 1000, MinISR: 1}
 		topic := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "topic")
 		mirror := rapid.SampledFrom([]string{"m", "n"}).Draw(t, "mirror")
 		partitions := rapid.SampledFrom([]int32{1, 2, 140}).Draw(t, "partitions")
 		switch rapid.IntRange(0, 12).Draw(t, "kind") {
 		case 0:
-			return registerBroker{RegisterBroker{ID: 1, Incarnation: [16]byte{rapid.Byte().Draw(t, "incarnation")}}}
+			return registerBroker{RegisterBroker: RegisterBroker{ID: 1, Incarnation: [16]byte{rapid.Byte().Draw(t, "incarnation")}}, Ended: true}
 		case 1:
 			return createTopic{CreateTopic{Name: topic, Partitions: partitions}, id, def}
 		case 2:
@@ -209,10 +215,11 @@ func TestReplay(t *testing.T) {
 				continue
 			}
 			if r, ok := cmd.(removeMirror); ok { // which wants everything stopped
-				m.stopAll(r.name)
+				m.stopAll(r.Name)
 			}
 			m.doAndDie(cmd, rapid.SampledFrom([]int{-1, -1, 0, 1, 2}).Draw(t, "die"))
 			m.check(cmd)
+			m.unfence()
 		}
 	})
 }
@@ -222,14 +229,14 @@ func TestReplay(t *testing.T) {
 // one that lived.
 func TestDieEverywhere(t *testing.T) {
 	c := testCodec(t)
-	def := defaults{partitions: 1, replicationFactor: 1, maxPartitions: 1000}
+	def := defaults{Partitions: 1, ReplicationFactor: 1, MaxPartitions: 1000, MinISR: 1}
 	source := func(name string, id byte) MirrorTopic {
 		return MirrorTopic{Name: name, ID: testID(id), Partitions: 300}
 	}
 	started := []Command{
 		createMirror{"m", map[string]string{"bootstrap.servers": "a:1"}},
-		startTopic{mirror: "m", topic: source("a", 1), defaults: def},
-		startTopic{mirror: "m", topic: source("b", 2), defaults: def},
+		startTopic{Mirror: "m", Topic: source("a", 1), Defaults: def},
+		startTopic{Mirror: "m", Topic: source("b", 2), Defaults: def},
 	}
 	for _, tc := range []struct {
 		name string
@@ -238,11 +245,11 @@ func TestDieEverywhere(t *testing.T) {
 		cmd  Command
 	}{
 		{"create", nil, false, createTopic{CreateTopic{Name: "a", Partitions: 300}, testID(1), def}},
-		{"start", started[:2], false, startTopic{mirror: "m", topic: source("b", 2), defaults: def}},
+		{"start", started[:2], false, startTopic{Mirror: "m", Topic: source("b", 2), Defaults: def}},
 		{"grow", started, false, growTopic{CreatePartitions{Topic: "a", Total: 700, FromMirror: true}, def}},
 		{"delete topic", started, true, deleteTopicByID{testID(1)}},
 		{"delete mirror", started, true, removeMirror{"m", -1}},
-		{"restart broker", started, false, registerBroker{RegisterBroker{ID: 1, Incarnation: [16]byte{7}}}},
+		{"restart broker", started, false, registerBroker{RegisterBroker: RegisterBroker{ID: 1, Incarnation: [16]byte{7}}, Ended: true}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			run := func(after int) (*model, bool) {
@@ -255,6 +262,7 @@ func TestDieEverywhere(t *testing.T) {
 				}
 				died := m.doAndDie(tc.cmd, after)
 				m.check(tc.cmd)
+				m.unfence()
 				return m, died
 			}
 			lived, _ := run(-1)

@@ -8,16 +8,10 @@ import (
 )
 
 func (c *Controller) defaults() defaults {
-	return defaults{c.o.DefaultPartitions, c.o.DefaultReplicationFactor, c.o.MaxPartitionsPerTopic}
-}
-
-// RegisterBroker registers a started broker and answers its broker epoch.
-func (c *Controller) RegisterBroker(ctx context.Context, r RegisterBroker) (brokerEpoch int64, err error) {
-	rep := c.submit(ctx, true, registerBroker{r})
-	if rep.err != nil {
-		return 0, fmt.Errorf("register broker %d: %w", r.ID, rep.err)
+	return defaults{
+		Partitions: c.o.DefaultPartitions, ReplicationFactor: c.o.DefaultReplicationFactor, MaxPartitions: c.o.MaxPartitionsPerTopic,
+		MinISR: c.o.DefaultMinISR, Unclean: c.o.DefaultUncleanElection,
 	}
-	return rep.img.Broker(r.ID).Epoch, nil
 }
 
 // CreateTopics creates topics, each for itself.
@@ -30,7 +24,7 @@ func (c *Controller) CreateTopics(ctx context.Context, topics []CreateTopic, val
 		if err != nil {
 			return failAll(results, err)
 		}
-		cmds[i] = createTopic{CreateTopic: t, newID: id, defaults: c.defaults()}
+		cmds[i] = createTopic{CreateTopic: t, NewID: id, Defaults: c.defaults()}
 	}
 	return c.topicResults(results, c.do(ctx, validateOnly, false, cmds), 0)
 }
@@ -115,7 +109,7 @@ func (c *Controller) StartMirrorTopics(ctx context.Context, r StartMirrorTopics)
 		if err != nil {
 			return nil, err
 		}
-		cmds = append(cmds, startTopic{mirror: r.Mirror, topic: t, newID: id, defaults: c.defaults()})
+		cmds = append(cmds, startTopic{Mirror: r.Mirror, Topic: t, NewID: id, Defaults: c.defaults()})
 	}
 	return c.mirrorResults(ctx, results, cmds)
 }

@@ -58,6 +58,7 @@ type (
 	deleteMirror struct{ Name string }
 
 	putBroker        struct{ Broker *metadata.Broker }
+	deleteBroker     struct{ ID int32 }
 	setBrokerConfigs struct {
 		ID      int32
 		Configs map[string]string
@@ -96,6 +97,7 @@ func (c deleteState) topic() metadata.TopicID      { return c.ID }
 func (putMirror) topic() metadata.TopicID          { return metadata.TopicID{} }
 func (deleteMirror) topic() metadata.TopicID       { return metadata.TopicID{} }
 func (putBroker) topic() metadata.TopicID          { return metadata.TopicID{} }
+func (deleteBroker) topic() metadata.TopicID       { return metadata.TopicID{} }
 func (setBrokerConfigs) topic() metadata.TopicID   { return metadata.TopicID{} }
 func (setGroupConfigs) topic() metadata.TopicID    { return metadata.TopicID{} }
 func (putScram) topic() metadata.TopicID           { return metadata.TopicID{} }

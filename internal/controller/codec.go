@@ -92,7 +92,9 @@ type brokerRecord struct {
 	Epoch       int64               `json:"epoch"`
 	Rack        string              `json:"rack,omitempty"`
 	Endpoints   []metadata.Endpoint `json:"endpoints"`
+	Durability  string              `json:"durability,omitempty"`
 	Fenced      bool                `json:"fenced,omitempty"`
+	Shutdown    bool                `json:"shutdown,omitempty"`
 }
 
 type configsRecord struct {
@@ -129,7 +131,9 @@ func (c codec) encode(change Change) (write, error) {
 		return write{key: dirMirror + ch.Name}, nil
 	case putBroker:
 		b := ch.Broker
-		return putJSON(dirBroker+strconv.Itoa(int(b.ID)), brokerRecord{1, b.Incarnation[:], b.Epoch, b.Rack, b.Endpoints, b.Fenced})
+		return putJSON(brokerKey(b.ID), brokerRecord{1, b.Incarnation[:], b.Epoch, b.Rack, b.Endpoints, b.Durability, b.Fenced, b.ControlledShutdown})
+	case deleteBroker:
+		return write{key: brokerKey(ch.ID)}, nil
 	case setBrokerConfigs:
 		return putJSON(dirBrokerConfigs+strconv.Itoa(int(ch.ID)), configsRecord{1, ch.Configs})
 	case setGroupConfigs:
@@ -297,18 +301,21 @@ func decodeTopic(name string, value []byte) (Change, error) {
 
 func decodeBroker(id int32, value []byte) (Change, error) {
 	if value == nil {
-		return nil, fmt.Errorf("%w: brokers are fenced, not deleted", errBadRecord)
+		return deleteBroker{id}, nil
 	}
 	var r brokerRecord
 	if err := getJSON(value, &r); err != nil {
 		return nil, err
 	}
-	b := &metadata.Broker{ID: id, Epoch: r.Epoch, Rack: r.Rack, Endpoints: r.Endpoints, Fenced: r.Fenced}
+	b := &metadata.Broker{ID: id, Epoch: r.Epoch, Rack: r.Rack, Endpoints: r.Endpoints,
+		Durability: r.Durability, Fenced: r.Fenced, ControlledShutdown: r.Shutdown}
 	if copy(b.Incarnation[:], r.Incarnation) != len(r.Incarnation) {
 		return nil, fmt.Errorf("%w: incarnation", errBadRecord)
 	}
 	return putBroker{b}, nil
 }
+
+func brokerKey(id int32) string { return dirBroker + strconv.Itoa(int(id)) }
 
 func partKey(dir string, id metadata.TopicID, index int32) string {
 	return dir + id.String() + "/" + strconv.Itoa(int(index))
@@ -345,20 +352,32 @@ func getJSON(value []byte, v any) error {
 	return nil
 }
 
-// encodePartition: version; replicas; ISR; leader; leader epoch; partition epoch.
+// encodePartition: version; replicas; ISR; leader; leader epoch; partition epoch; and,
+// unless all of them are empty, as with most partitions, adding and removing
+// replicas, ELR and last known ELR.
 func encodePartition(p *metadata.Partition) []byte {
 	b := append(make([]byte, 0, 16), recordVersion)
 	b = appendInts(b, p.Replicas)
 	b = appendInts(b, p.ISR)
 	b = binary.AppendVarint(b, int64(p.Leader))
 	b = binary.AppendVarint(b, int64(p.LeaderEpoch))
-	return binary.AppendVarint(b, int64(p.PartitionEpoch))
+	b = binary.AppendVarint(b, int64(p.PartitionEpoch))
+	if len(p.AddingReplicas)+len(p.RemovingReplicas)+len(p.ELR)+len(p.LastKnownELR) == 0 {
+		return b
+	}
+	for _, list := range [][]int32{p.AddingReplicas, p.RemovingReplicas, p.ELR, p.LastKnownELR} {
+		b = appendInts(b, list)
+	}
+	return b
 }
 
 func decodePartition(value []byte) (*metadata.Partition, error) {
 	r := reader{b: value}
 	r.version()
 	p := &metadata.Partition{Replicas: r.ints(), ISR: r.ints(), Leader: r.int32(), LeaderEpoch: r.int32(), PartitionEpoch: r.int32()}
+	if len(r.b) > 0 {
+		p.AddingReplicas, p.RemovingReplicas, p.ELR, p.LastKnownELR = r.someInts(), r.someInts(), r.someInts(), r.someInts()
+	}
 	return p, r.end()
 }
 
@@ -493,6 +512,14 @@ func (r *reader) ints() []int32 {
 		ints[i] = r.int32()
 	}
 	return ints
+}
+
+// someInts is nil for none.
+func (r *reader) someInts() []int32 {
+	if ints := r.ints(); len(ints) > 0 {
+		return ints
+	}
+	return nil
 }
 
 func (r *reader) text() string {

@@ -32,6 +32,14 @@ func genID() *rapid.Generator[metadata.TopicID] {
 	})
 }
 
+// someIDs draws replicas, nil for none.
+func someIDs(t *rapid.T, label string) []int32 {
+	if ids := rapid.SliceOfN(rapid.Int32(), 0, 3).Draw(t, label); len(ids) > 0 {
+		return ids
+	}
+	return nil
+}
+
 // genChange draws any change with any content that can be stored.
 func genChange() *rapid.Generator[Change] {
 	return rapid.Custom(func(t *rapid.T) Change {
@@ -40,7 +48,7 @@ func genChange() *rapid.Generator[Change] {
 		text := rapid.StringMatching(`[a-zA-Z0-9._ -]{0,40}`)
 		configs := rapid.MapOfN(text, text, 1, 3)
 		state := rapid.SampledFrom(metadata.MirrorStates())
-		switch rapid.IntRange(0, 19).Draw(t, "kind") {
+		switch rapid.IntRange(0, 20).Draw(t, "kind") {
 		case 0:
 			return putTopic{id, "t" + text.Draw(t, "name"), rapid.Bool().Draw(t, "internal"), rapid.Int32Min(1).Draw(t, "n"), configs.Draw(t, "configs")}
 		case 1:
@@ -52,7 +60,8 @@ func genChange() *rapid.Generator[Change] {
 		case 4:
 			return putPartition{id, &metadata.Partition{Index: index,
 				Replicas: rapid.SliceOf(rapid.Int32()).Draw(t, "replicas"), ISR: rapid.SliceOf(rapid.Int32()).Draw(t, "isr"),
-				Leader: rapid.Int32().Draw(t, "leader"), LeaderEpoch: rapid.Int32().Draw(t, "epoch"), PartitionEpoch: rapid.Int32().Draw(t, "pe")}}
+				Leader: rapid.Int32().Draw(t, "leader"), LeaderEpoch: rapid.Int32().Draw(t, "epoch"), PartitionEpoch: rapid.Int32().Draw(t, "pe"),
+				AddingReplicas: someIDs(t, "adding"), RemovingReplicas: someIDs(t, "removing"), ELR: someIDs(t, "elr"), LastKnownELR: someIDs(t, "last elr")}}
 		case 5:
 			return deletePartition{id, index}
 		case 6:
@@ -69,7 +78,10 @@ func genChange() *rapid.Generator[Change] {
 			return deleteMirror{"m" + text.Draw(t, "name")}
 		case 10:
 			return putBroker{&metadata.Broker{ID: index, Epoch: rapid.Int64().Draw(t, "epoch"), Incarnation: id,
-				Rack: text.Draw(t, "rack"), Endpoints: []metadata.Endpoint{{Name: "A", Host: "h", Port: 1, Protocol: "SSL"}}, Fenced: rapid.Bool().Draw(t, "fenced")}}
+				Rack: text.Draw(t, "rack"), Endpoints: []metadata.Endpoint{{Name: "A", Host: "h", Port: 1, Protocol: "SSL"}}, Fenced: rapid.Bool().Draw(t, "fenced"),
+				Durability: text.Draw(t, "durability"), ControlledShutdown: rapid.Bool().Draw(t, "stopping")}}
+		case 18:
+			return deleteBroker{index}
 		case 11:
 			return setBrokerConfigs{rapid.Int32().Draw(t, "broker"), configs.Draw(t, "configs")}
 		case 19:
@@ -164,7 +176,7 @@ func TestCodecRefuses(t *testing.T) {
 		{"lockstep/state/" + id + "/0", []byte{1, 2, 3, 0xff, 0, 0, 0, 0, 0, 0, 0}},
 		{"lockstep/state/" + id + "/0", []byte{1, 0, 9, 0xff, 0, 0, 0, 0, 0, 0, 0}},
 		{"lockstep/broker/x", []byte("{}")},
-		{"lockstep/broker/1", nil},
+		{"lockstep/broker/1", []byte(`{"later":1}`)},
 		{"lockstep/scram/SCRAM-SHA-1/a", []byte("{}")},
 		{"lockstep/scram/SCRAM-SHA-256/", nil},
 		{"lockstep/scram/SCRAM-SHA-256/%zz", nil},

@@ -2,13 +2,93 @@ package controller
 
 import "github.com/lockstep-kafka/lockstep/internal/metadata"
 
-// RegisterBroker announces a started broker process. A new incarnation leads
-// again what it led (or what nobody leads), in a leader epoch one higher.
+// RegisterBroker announces a started broker process. It is fenced until its first
+// heartbeat says that it has seen the metadata up to here and opened its logs.
 type RegisterBroker struct {
 	ID          int32
 	Incarnation [16]byte // random, drawn at process start
 	Rack        string
 	Endpoints   []metadata.Endpoint
+	// Durability is what holds on this broker for topics that do not set
+	// [metadata.DurabilityConfig].
+	Durability string
+	// PreviousEpoch is the broker epoch under which the process before this one
+	// stopped cleanly, everything flushed; -1 if it did not, or there was none.
+	PreviousEpoch int64
+}
+
+// BrokerEpoch names one registration of a broker.
+type BrokerEpoch struct {
+	ID    int32
+	Epoch int64
+}
+
+// Heartbeat is what a broker says of itself, every broker.heartbeat.interval.ms.
+type Heartbeat struct {
+	Broker int32
+	Epoch  int64 // its broker epoch
+	// Revision is that of the image that all of its watchers have been shown.
+	Revision int64
+	// WantFence asks to be taken for gone: the last word of a broker that stops.
+	WantFence bool
+	// WantShutdown asks that its leaderships be moved away (controlled shutdown).
+	// It is said again until the answer is ShouldShutdown.
+	WantShutdown bool
+	// OfflineDirs are log directories that the broker lost.
+	OfflineDirs [][16]byte
+}
+
+// HeartbeatResult answers a heartbeat.
+type HeartbeatResult struct {
+	Fenced bool
+	// ShouldShutdown says that whatever could be moved from the broker has been.
+	ShouldShutdown bool
+	// CaughtUp says that Revision shows the broker's registration.
+	CaughtUp bool
+}
+
+// ISRMember is a member of an ISR, in the registration under which its leader saw
+// it catch up (KIP-903); epoch -1 if the leader does not know.
+type ISRMember = BrokerEpoch
+
+// AlterISR is the wish of a leader for another ISR (KIP-497).
+type AlterISR struct {
+	Topic          metadata.TopicID
+	Partition      int32
+	LeaderEpoch    int32
+	PartitionEpoch int32 // of the partition as the leader knows it
+	ISR            []ISRMember
+}
+
+// AlterISRResult answers one wish. Partition is as it is now, also with an error;
+// nil if there is none.
+type AlterISRResult struct {
+	Partition *metadata.Partition
+	Err       error
+}
+
+// ElectLeader asks for an election (KIP-460): of the preferred leader, which is the
+// first replica, or of whoever lives if nobody else is left, whatever is lost.
+type ElectLeader struct {
+	Topic     string
+	Partition int32
+	Unclean   bool
+}
+
+// Reassign moves a partition to other replicas, preferred leader first; nil takes
+// the reassignment under way back (KIP-455).
+type Reassign struct {
+	Topic     string
+	Partition int32
+	Replicas  []int32
+}
+
+// ReplicaEnd is how far a log reaches that came back from an unclean stop.
+type ReplicaEnd struct {
+	Topic     metadata.TopicID
+	Partition int32
+	LastEpoch int32 // leader epoch of the last batch, -1 if the log is empty
+	End       int64 // log end offset
 }
 
 // CreateTopic describes one topic to create.

@@ -91,6 +91,9 @@ func register(t *testing.T, c *Controller, incarnation byte) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := c.Heartbeat(t.Context(), Heartbeat{Broker: 1, Epoch: epoch, Revision: c.Image().Revision}); err != nil {
+		t.Fatal(err)
+	}
 	return epoch
 }
 
@@ -159,7 +162,8 @@ func TestRestart(t *testing.T) {
 		t.Errorf("broker epoch %d after %d", second, first)
 	}
 	for _, p := range c.Image().Topic("orders").Partitions {
-		if p.LeaderEpoch != 1 {
+		// One for the broker that went, one for the broker that came.
+		if p.LeaderEpoch != 2 || p.Leader != 1 {
 			t.Fatalf("partition %d is in leader epoch %d after a restart", p.Index, p.LeaderEpoch)
 		}
 	}
@@ -512,7 +516,11 @@ func victim(dir string) {
 		fmt.Println("error", err)
 		return
 	}
-	if _, err := c.RegisterBroker(ctx, RegisterBroker{ID: 1, Incarnation: [16]byte{byte(os.Getpid()), byte(os.Getpid() >> 8)}}); err != nil {
+	epoch, err := c.RegisterBroker(ctx, RegisterBroker{ID: 1, Incarnation: [16]byte{byte(os.Getpid()), byte(os.Getpid() >> 8)}})
+	if err == nil {
+		_, err = c.Heartbeat(ctx, Heartbeat{Broker: 1, Epoch: epoch, Revision: c.Image().Revision})
+	}
+	if err != nil {
 		fmt.Println("error", err)
 		return
 	}

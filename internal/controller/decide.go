@@ -13,65 +13,142 @@ import (
 type Command interface{ command() }
 
 // defaults is what a decision needs to know besides the image.
+// It is what the file of the node says that was asked; what was set for all brokers
+// while they ran stands in the image and goes before it.
 type defaults struct {
-	partitions        int32
-	replicationFactor int16
-	maxPartitions     int32
+	Partitions        int32
+	ReplicationFactor int16
+	MaxPartitions     int32
+	// MinISR and Unclean are the defaults of min.insync.replicas and
+	// unclean.leader.election.enable.
+	MinISR  int32
+	Unclean bool
 }
 
 type (
-	registerBroker struct{ RegisterBroker }
-	createTopic    struct {
-		CreateTopic
-		newID    metadata.TopicID // used if CreateTopic names no id
-		defaults defaults
+	registerBroker struct {
+		RegisterBroker
+		// Ended says that the session of the registration before has ended, or that
+		// its process cannot be there any more.
+		Ended bool
+		// Unheard are brokers that nobody has heard of in this controller's term:
+		// unfenced, and perhaps long gone.
+		Unheard  []int32
+		Defaults defaults
 	}
-	deleteTopicByID struct{ id metadata.TopicID }
+	unregisterBroker struct{ ID int32 }
+	fenceBrokers     struct {
+		Brokers  []BrokerEpoch
+		Defaults defaults
+	}
+	unfenceBroker struct {
+		BrokerEpoch
+		Unheard  []int32
+		Defaults defaults
+	}
+	// drainBroker begins or goes on with a controlled shutdown.
+	drainBroker struct {
+		BrokerEpoch
+		Max      int // partitions at once
+		Defaults defaults
+	}
+	// electOffline elects leaders for partitions without one, if that can be done
+	// cleanly.
+	electOffline struct {
+		Unheard  []int32
+		Defaults defaults
+	}
+	electLeader struct {
+		ElectLeader
+		Defaults defaults
+	}
+	// electUnclean makes a replica outside of ISR and ELR lead. The policy was asked.
+	electUnclean struct {
+		Topic     metadata.TopicID
+		Partition int32
+		Leader    int32
+		Defaults  defaults
+	}
+	// electLongest makes the replica lead whose log reaches furthest, after all that
+	// had every record came back from an unclean stop (rule 8).
+	electLongest struct {
+		Topic     metadata.TopicID
+		Partition int32
+		Leader    int32
+		Reported  []int32
+		Defaults  defaults
+	}
+	alterISR struct {
+		Broker BrokerEpoch
+		AlterISR
+		Defaults defaults
+	}
+	reassign struct {
+		Reassign
+		AllowRFChange bool
+		Defaults      defaults
+	}
+	createTopic struct {
+		CreateTopic
+		NewID    metadata.TopicID // used if CreateTopic names no id
+		Defaults defaults
+	}
+	deleteTopicByID struct{ ID metadata.TopicID }
 	growTopic       struct {
 		CreatePartitions
-		defaults defaults
+		Defaults defaults
 	}
 	alterConfigs        struct{ AlterConfigs }
-	allocateProducerIDs struct{ n int32 }
+	allocateProducerIDs struct{ N int32 }
 	createMirror        struct {
-		name    string
-		configs map[string]string
+		Name    string
+		Configs map[string]string
 	}
 	removeMirror struct {
-		name       string
-		validation int64
+		Name       string
+		Validation int64
 	}
 	// A mirror request of several topics is one head, which checks the request
 	// as a whole and changes the mirror's filters, and a command per topic.
 	startHead  struct{ StartMirrorTopics }
 	startTopic struct {
-		mirror   string
-		topic    MirrorTopic
-		newID    metadata.TopicID
-		defaults defaults
+		Mirror   string
+		Topic    MirrorTopic
+		NewID    metadata.TopicID
+		Defaults defaults
 	}
 	setHead  struct{ SetMirrorTopics }
 	setTopic struct {
-		mirror, topic string
-		desired       metadata.Desired
+		Mirror, Topic string
+		Desired       metadata.Desired
 	}
-	recoverHead  struct{ mirror string }
+	recoverHead  struct{ Mirror string }
 	recoverTopic struct {
-		mirror, topic string
-		all           bool // the whole mirror was named, not this topic
+		Mirror, Topic string
+		All           bool // the whole mirror was named, not this topic
 	}
 	writeState struct {
-		mirror string
+		Mirror string
 		MirrorStateWrite
 	}
 	bumpEpoch   struct{ Bump }
 	alterScram  struct{ AlterScram }
 	alterQuotas struct{ AlterQuotas }
-	createACL   struct{ acl metadata.ACL }
-	deleteACLs  struct{ filter metadata.ACLFilter }
+	createACL   struct{ ACL metadata.ACL }
+	deleteACLs  struct{ Filter metadata.ACLFilter }
 )
 
 func (registerBroker) command()      {}
+func (unregisterBroker) command()    {}
+func (fenceBrokers) command()        {}
+func (unfenceBroker) command()       {}
+func (drainBroker) command()         {}
+func (electOffline) command()        {}
+func (electLeader) command()         {}
+func (electUnclean) command()        {}
+func (electLongest) command()        {}
+func (alterISR) command()            {}
+func (reassign) command()            {}
 func (createTopic) command()         {}
 func (deleteTopicByID) command()     {}
 func (growTopic) command()           {}
@@ -99,6 +176,26 @@ func Decide(img *metadata.Image, cmd Command) ([]Change, error) {
 	switch c := cmd.(type) {
 	case registerBroker:
 		return decideRegisterBroker(img, c)
+	case unregisterBroker:
+		return decideUnregisterBroker(img, c)
+	case fenceBrokers:
+		return decideFenceBrokers(img, c)
+	case unfenceBroker:
+		return decideUnfenceBroker(img, c)
+	case drainBroker:
+		return decideDrainBroker(img, c)
+	case electOffline:
+		return decideElectOffline(img, c)
+	case electLeader:
+		return decideElectLeader(img, c)
+	case electUnclean:
+		return decideElectUnclean(img, c)
+	case electLongest:
+		return decideElectLongest(img, c)
+	case alterISR:
+		return decideAlterISR(img, c)
+	case reassign:
+		return decideReassign(img, c)
 	case createTopic:
 		return decideCreateTopic(img, c)
 	case deleteTopicByID:
@@ -122,7 +219,7 @@ func Decide(img *metadata.Image, cmd Command) ([]Change, error) {
 	case setTopic:
 		return decideSetTopic(img, c)
 	case recoverHead:
-		return nil, requireMirror(img, c.mirror)
+		return nil, requireMirror(img, c.Mirror)
 	case recoverTopic:
 		return decideRecoverTopic(img, c)
 	case writeState:
@@ -141,45 +238,11 @@ func Decide(img *metadata.Image, cmd Command) ([]Change, error) {
 	return nil, fmt.Errorf("%w: command %T", ErrInvalidRequest, cmd)
 }
 
-// decideRegisterBroker lets a new incarnation lead again what it led, in a leader
-// epoch one higher: whoever still holds the old epoch is fenced, the broker's own
-// former process included. The broker's record comes last, so that a registration
-// cut short is not taken for one that was finished.
-func decideRegisterBroker(img *metadata.Image, c registerBroker) ([]Change, error) {
-	if c.ID < 0 {
-		return nil, fmt.Errorf("%w: broker id %d", ErrInvalidRequest, c.ID)
-	}
-	epoch := img.Revision + 1
-	if old := img.Broker(c.ID); old != nil {
-		if old.Incarnation == c.Incarnation && !old.Fenced {
-			return nil, nil
-		}
-		epoch = max(epoch, old.Epoch+1)
-	}
-	var changes []Change
-	for t := range img.AllTopics() {
-		for _, p := range t.Partitions {
-			leads := p.Leader == c.ID || p.Leader == -1 && slices.Contains(p.ISR, c.ID)
-			if !leads {
-				continue
-			}
-			next := *p
-			next.Leader = c.ID
-			next.LeaderEpoch++
-			next.PartitionEpoch++
-			changes = append(changes, putPartition{t.ID, &next})
-		}
-	}
-	return append(changes, putBroker{&metadata.Broker{
-		ID: c.ID, Incarnation: c.Incarnation, Epoch: epoch, Rack: c.Rack, Endpoints: slices.Clone(c.Endpoints),
-	}}), nil
-}
-
 func decideAllocateProducerIDs(img *metadata.Image, c allocateProducerIDs) ([]Change, error) {
-	if c.n < 1 {
-		return nil, fmt.Errorf("%w: %d producer ids", ErrInvalidRequest, c.n)
+	if c.N < 1 {
+		return nil, fmt.Errorf("%w: %d producer ids", ErrInvalidRequest, c.N)
 	}
-	next := img.NextProducerID + int64(c.n)
+	next := img.NextProducerID + int64(c.N)
 	if next < img.NextProducerID {
 		return nil, fmt.Errorf("%w: producer ids are used up", ErrInvalidRequest)
 	}

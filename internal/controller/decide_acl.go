@@ -21,16 +21,16 @@ var ErrTooManyACLs = errors.New("too many ACLs")
 
 // decideCreateACL adds one ACL. One that exists already is a success, as in Kafka.
 func decideCreateACL(img *metadata.Image, c createACL) ([]Change, error) {
-	if err := checkACL(c.acl); err != nil {
+	if err := checkACL(c.ACL); err != nil {
 		return nil, err
 	}
 	switch {
-	case img.HasACL(c.acl):
+	case img.HasACL(c.ACL):
 		return nil, nil
 	case img.NumACLs() >= maxACLs:
 		return nil, fmt.Errorf("%w: there are %d, the most that are kept", ErrTooManyACLs, maxACLs)
 	}
-	return []Change{putACL{c.acl}}, nil
+	return []Change{putACL{c.ACL}}, nil
 }
 
 func checkACL(a metadata.ACL) error {
@@ -69,12 +69,12 @@ func checkACL(a metadata.ACL) error {
 
 // decideDeleteACLs removes what a filter selects, which may be nothing.
 func decideDeleteACLs(img *metadata.Image, c deleteACLs) ([]Change, error) {
-	if err := CheckACLFilter(&c.filter); err != nil {
+	if err := CheckACLFilter(&c.Filter); err != nil {
 		return nil, err
 	}
 	var changes []Change
 	for a := range img.ACLs() {
-		if c.filter.Matches(a) {
+		if c.Filter.Matches(a) {
 			changes = append(changes, deleteACL{a})
 		}
 	}

@@ -17,25 +17,25 @@ func requireMirror(img *metadata.Image, name string) error {
 }
 
 func decideCreateMirror(img *metadata.Image, c createMirror) ([]Change, error) {
-	if err := metadata.ValidateMirrorName(c.name); err != nil {
+	if err := metadata.ValidateMirrorName(c.Name); err != nil {
 		return nil, fmt.Errorf("create mirror: %w: %w", ErrInvalidMirrorName, err)
 	}
-	if img.Mirror(c.name) != nil {
-		return nil, fmt.Errorf("create mirror: %w: %s", ErrMirrorExists, c.name)
+	if img.Mirror(c.Name) != nil {
+		return nil, fmt.Errorf("create mirror: %w: %s", ErrMirrorExists, c.Name)
 	}
 	// A mirror is its configs (M1), so one without an address is no mirror: a
 	// bad request, and not a bad value (5.3, key 94).
-	if strings.TrimSpace(c.configs[metadata.MirrorBootstrapServers]) == "" {
-		return nil, fmt.Errorf("create mirror %s: %w: %s is required", c.name, ErrInvalidRequest, metadata.MirrorBootstrapServers)
+	if strings.TrimSpace(c.Configs[metadata.MirrorBootstrapServers]) == "" {
+		return nil, fmt.Errorf("create mirror %s: %w: %s is required", c.Name, ErrInvalidRequest, metadata.MirrorBootstrapServers)
 	}
-	configs, _, err := metadata.ValidateMirrorConfigs(c.configs)
+	configs, _, err := metadata.ValidateMirrorConfigs(c.Configs)
 	if err != nil {
-		return nil, fmt.Errorf("create mirror %s: %w", c.name, err)
+		return nil, fmt.Errorf("create mirror %s: %w", c.Name, err)
 	}
 	if id := configs[metadata.MirrorSourceClusterID]; id != "" && id == img.ClusterID {
-		return nil, fmt.Errorf("create mirror %s: %w: the source is this cluster itself (%s)", c.name, ErrInvalidRequest, id)
+		return nil, fmt.Errorf("create mirror %s: %w: the source is this cluster itself (%s)", c.Name, ErrInvalidRequest, id)
 	}
-	return []Change{putMirror{&metadata.Mirror{Name: c.name, Configs: configs}}}, nil
+	return []Change{putMirror{&metadata.Mirror{Name: c.Name, Configs: configs}}}, nil
 }
 
 // decideRemoveMirror makes the mirror's topics ordinary ones and forgets their
@@ -43,31 +43,31 @@ func decideCreateMirror(img *metadata.Image, c createMirror) ([]Change, error) {
 // command can be repeated, and the name is not free, so that no stale LME can be
 // served under a new mirror of that name (O21).
 func decideRemoveMirror(img *metadata.Image, c removeMirror) ([]Change, error) {
-	if err := requireMirror(img, c.name); err != nil {
+	if err := requireMirror(img, c.Name); err != nil {
 		return nil, fmt.Errorf("delete mirror: %w", err)
 	}
-	topics := img.MirrorTopics(c.name)
+	topics := img.MirrorTopics(c.Name)
 	for _, t := range topics {
 		if d := t.Attachment().Desired; d != metadata.DesiredStopped {
-			return nil, fmt.Errorf("delete mirror %s: %w: topic %s is %s there; stop it first", c.name, ErrMirrorNotEmpty, t.Name, d)
+			return nil, fmt.Errorf("delete mirror %s: %w: topic %s is %s there; stop it first", c.Name, ErrMirrorNotEmpty, t.Name, d)
 		}
 	}
 	for _, t := range topics {
 		for _, p := range t.Partitions {
 			if s := t.MirrorState(p); s != metadata.StateStopped {
-				return nil, fmt.Errorf("delete mirror %s: %w: %s-%d is %s, not yet STOPPED", c.name, ErrMirrorStates, t.Name, p.Index, s)
+				return nil, fmt.Errorf("delete mirror %s: %w: %s-%d is %s, not yet STOPPED", c.Name, ErrMirrorStates, t.Name, p.Index, s)
 			}
 		}
 	}
-	if err := checkValidation(topics, c.validation); err != nil {
-		return nil, fmt.Errorf("delete mirror %s: %w", c.name, err)
+	if err := checkValidation(topics, c.Validation); err != nil {
+		return nil, fmt.Errorf("delete mirror %s: %w", c.Name, err)
 	}
 	var changes []Change
 	for _, t := range topics {
 		changes = append(changes, setAttachment{ID: t.ID})
 		changes = append(changes, forgetStates(t)...)
 	}
-	return append(changes, deleteMirror{c.name}), nil
+	return append(changes, deleteMirror{c.Name}), nil
 }
 
 // checkValidation is the optimistic check of P14: nobody changed an attachment
@@ -229,18 +229,18 @@ func requireStates(t *metadata.Topic, allowed []metadata.MirrorState) error {
 
 // decideStartTopic attaches one topic (W6), creating it if need be.
 func decideStartTopic(img *metadata.Image, c startTopic) ([]Change, error) {
-	if err := requireMirror(img, c.mirror); err != nil {
+	if err := requireMirror(img, c.Mirror); err != nil {
 		return nil, err
 	}
 	changes, err := startOne(img, c)
 	if err != nil {
-		return nil, fmt.Errorf("start %s in mirror %s: %w", c.topic.Name, c.mirror, err)
+		return nil, fmt.Errorf("start %s in mirror %s: %w", c.Topic.Name, c.Mirror, err)
 	}
 	return changes, nil
 }
 
 func startOne(img *metadata.Image, c startTopic) ([]Change, error) {
-	t := img.Topic(c.topic.Name)
+	t := img.Topic(c.Topic.Name)
 	if t == nil {
 		return createMirrorTopic(img, c)
 	}
@@ -248,13 +248,13 @@ func startOne(img *metadata.Image, c startTopic) ([]Change, error) {
 		return nil, fmt.Errorf("%w: it is an internal topic of this cluster", ErrInvalidRequest)
 	}
 	// A source without topic ids is matched by name (W13).
-	if !c.topic.ID.IsZero() && c.topic.ID != t.ID {
-		return nil, fmt.Errorf("%w: here %s, on the source %s; delete it here to mirror it (W15)", ErrInconsistentTopicID, t.ID, c.topic.ID)
+	if !c.Topic.ID.IsZero() && c.Topic.ID != t.ID {
+		return nil, fmt.Errorf("%w: here %s, on the source %s; delete it here to mirror it (W15)", ErrInconsistentTopicID, t.ID, c.Topic.ID)
 	}
 	a := t.Attachment()
 	switch {
 	case a.Desired == metadata.DesiredNone:
-	case a.Mirror != c.mirror:
+	case a.Mirror != c.Mirror:
 		if !t.Stopped() {
 			return nil, fmt.Errorf("%w: it is %s in %s", ErrTopicInOtherMirror, a.Desired, a.Mirror)
 		}
@@ -268,36 +268,41 @@ func startOne(img *metadata.Image, c startTopic) ([]Change, error) {
 		if err := requireStates(t, allowed); err != nil {
 			return nil, err
 		}
-		return append([]Change{attach(t, c.mirror, metadata.DesiredMirroring)}, restartFailed(t)...), nil
+		return append([]Change{attach(t, c.Mirror, metadata.DesiredMirroring)}, restartFailed(t)...), nil
 	}
 	// New in this mirror: what another one recorded, or left behind when its
 	// deletion was cut short, is not this mirror's history (W61).
-	return append([]Change{attach(t, c.mirror, metadata.DesiredMirroring)}, forgetStates(t)...), nil
+	return append([]Change{attach(t, c.Mirror, metadata.DesiredMirroring)}, forgetStates(t)...), nil
 }
 
 // createMirrorTopic gives the topic the source's id, partition count and configs
 // (W12). Every replica must be alive, so that the first gate can be passed (W14).
 func createMirrorTopic(img *metadata.Image, c startTopic) ([]Change, error) {
-	if err := checkNewTopic(img, c.topic.Name, c.topic.ID); err != nil {
+	if err := checkNewTopic(img, c.Topic.Name, c.Topic.ID); err != nil {
 		return nil, err
 	}
-	if c.topic.Partitions <= 0 {
+	if c.Topic.Partitions <= 0 {
 		return nil, nil // left to a later refresh, which will know the count
 	}
-	if c.topic.Partitions > c.defaults.maxPartitions {
-		return nil, fmt.Errorf("%w: %d, at most %d", ErrInvalidPartitions, c.topic.Partitions, c.defaults.maxPartitions)
+	if c.Topic.Partitions > c.Defaults.MaxPartitions {
+		return nil, fmt.Errorf("%w: %d, at most %d", ErrInvalidPartitions, c.Topic.Partitions, c.Defaults.MaxPartitions)
 	}
-	replicas, err := place(img, c.topic.Name, 0, c.topic.Partitions, c.defaults.replicationFactor)
+	rf := c.Defaults.ReplicationFactor
+	if alive := living(img); int(rf) > alive {
+		return nil, fmt.Errorf("%w: %d, there are %d living brokers", ErrInvalidReplicationFactor, rf, alive)
+	}
+	replicas, err := place(img, c.Topic.Name, nil, c.Topic.Partitions, rf)
 	if err != nil {
 		return nil, err
 	}
-	id := c.topic.ID
+	id := c.Topic.ID
 	if id.IsZero() {
-		id = c.newID
+		id = c.NewID
 	}
-	configs, _ := sourceConfigs(c.topic.Configs)
-	changes := []Change{setAttachment{ID: id, Value: metadata.Attachment{Mirror: c.mirror, Desired: metadata.DesiredMirroring}.Value()}}
-	return append(changes, newTopic(id, c.topic.Name, false, replicas, configs)...), nil
+	configs, _ := sourceConfigs(c.Topic.Configs)
+	changes := []Change{setAttachment{ID: id, Value: metadata.Attachment{Mirror: c.Mirror, Desired: metadata.DesiredMirroring}.Value()}}
+	parts, err := newTopic(img, id, c.Topic.Name, false, replicas, configs)
+	return append(changes, parts...), err
 }
 
 // restartFailed sends FAILED partitions to PREPARING with a clean slate (S20).
@@ -356,18 +361,18 @@ func decideSetHead(img *metadata.Image, c setHead) ([]Change, error) {
 // decideSetTopic stops, pauses or resumes one topic. A stop is allowed from every
 // state: a disaster is its purpose (8.4, O1).
 func decideSetTopic(img *metadata.Image, c setTopic) ([]Change, error) {
-	t, err := mirrorTopic(img, c.mirror, c.topic)
+	t, err := mirrorTopic(img, c.Mirror, c.Topic)
 	if err != nil {
 		return nil, err
 	}
 	a := t.Attachment()
-	if err := checkSet(t, a.Desired, c.desired); err != nil {
-		return nil, fmt.Errorf("%s in mirror %s: %w", t.Name, c.mirror, err)
+	if err := checkSet(t, a.Desired, c.Desired); err != nil {
+		return nil, fmt.Errorf("%s in mirror %s: %w", t.Name, c.Mirror, err)
 	}
-	if a.Desired == c.desired && arrived(t, c.desired) {
+	if a.Desired == c.Desired && arrived(t, c.Desired) {
 		return nil, nil
 	}
-	return []Change{attach(t, c.mirror, c.desired)}, nil
+	return []Change{attach(t, c.Mirror, c.Desired)}, nil
 }
 
 func checkSet(t *metadata.Topic, cur, want metadata.Desired) error {
@@ -418,7 +423,7 @@ func mirrorTopic(img *metadata.Image, mirror, topic string) (*metadata.Topic, er
 // back to where they were, or through PREPARING after a failure that no retry
 // can mend (S20, 9.16), and makes every leader look again.
 func decideRecoverTopic(img *metadata.Image, c recoverTopic) ([]Change, error) {
-	t, err := mirrorTopic(img, c.mirror, c.topic)
+	t, err := mirrorTopic(img, c.Mirror, c.Topic)
 	if err != nil {
 		return nil, err
 	}
@@ -441,8 +446,8 @@ func decideRecoverTopic(img *metadata.Image, c recoverTopic) ([]Change, error) {
 	if len(changes) > 1 {
 		return changes, nil
 	}
-	if c.all {
+	if c.All {
 		return nil, nil
 	}
-	return nil, fmt.Errorf("recover %s in mirror %s: %w: no partition is FAILED", t.Name, c.mirror, ErrMirrorStates)
+	return nil, fmt.Errorf("recover %s in mirror %s: %w: no partition is FAILED", t.Name, c.Mirror, ErrMirrorStates)
 }

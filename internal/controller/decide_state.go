@@ -16,24 +16,24 @@ const nonRetryable = -1
 func decideWriteState(img *metadata.Image, c writeState) ([]Change, error) {
 	t := img.TopicByID(c.Topic)
 	if t == nil {
-		return nil, fmt.Errorf("mirror %s: write state: %w: %s", c.mirror, ErrUnknownTopicID, c.Topic)
+		return nil, fmt.Errorf("mirror %s: write state: %w: %s", c.Mirror, ErrUnknownTopicID, c.Topic)
 	}
 	p := t.Partition(c.Partition)
 	if p == nil {
-		return nil, fmt.Errorf("mirror %s: write state: %w: %s-%d", c.mirror, ErrUnknownTopic, t.Name, c.Partition)
+		return nil, fmt.Errorf("mirror %s: write state: %w: %s-%d", c.Mirror, ErrUnknownTopic, t.Name, c.Partition)
 	}
-	if t.Attachment().Mirror != c.mirror {
-		return nil, fmt.Errorf("mirror %s: write state: %w: %s", c.mirror, ErrTopicNotInMirror, t.Name)
+	if t.Attachment().Mirror != c.Mirror {
+		return nil, fmt.Errorf("mirror %s: write state: %w: %s", c.Mirror, ErrTopicNotInMirror, t.Name)
 	}
 	next, err := nextState(t.MirrorPartition(p), c)
 	if err != nil {
-		return nil, fmt.Errorf("mirror %s: write state of %s-%d: %w", c.mirror, t.Name, p.Index, err)
+		return nil, fmt.Errorf("mirror %s: write state of %s-%d: %w", c.Mirror, t.Name, p.Index, err)
 	}
 	return []Change{putState{t.ID, p.Index, next}}, nil
 }
 
 func nextState(cur *metadata.MirrorPartition, c writeState) (*metadata.MirrorPartition, error) {
-	next := noState(c.mirror)
+	next := noState(c.Mirror)
 	if cur != nil {
 		next = *cur
 	}

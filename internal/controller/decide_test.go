@@ -68,6 +68,9 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	}
 	var out strings.Builder
 	for i, cmd := range s.parse(t, d) {
+		if l, ok := cmd.(later); ok {
+			cmd = l.make(s.b.view())
+		}
 		changes, err := Decide(s.b.view(), cmd)
 		if err != nil {
 			fmt.Fprintf(&out, "error: %v\n", err)
@@ -92,6 +95,20 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		return "no change\n"
 	}
 	return out.String()
+}
+
+// later is a command that depends on what the ones before it did.
+type later struct {
+	make func(*metadata.Image) Command
+}
+
+func (later) command() {}
+
+func epochOf(img *metadata.Image, broker int32) BrokerEpoch {
+	if b := img.Broker(broker); b != nil {
+		return BrokerEpoch{broker, b.Epoch}
+	}
+	return BrokerEpoch{broker, -1}
 }
 
 func (startHead) head()   {}
@@ -135,11 +152,15 @@ func (s *script) parse(t *testing.T, d *datadriven.TestData) []Command {
 		}
 		return m
 	}
-	def := defaults{partitions: 1, replicationFactor: 1, maxPartitions: 1000}
+	def := defaults{Partitions: 1, ReplicationFactor: 1, MaxPartitions: 1000, MinISR: 1}
 	newID := func() metadata.TopicID { s.nextID++; return testID(s.nextID - 1) }
 	switch d.Cmd {
 	case "broker":
-		return []Command{registerBroker{RegisterBroker{ID: int32(num("id", 0)), Incarnation: [16]byte{byte(num("incarnation", 1))}}}}
+		id := int32(num("id", 0))
+		return []Command{
+			registerBroker{RegisterBroker: RegisterBroker{ID: id, Incarnation: [16]byte{byte(num("incarnation", 1))}}, Ended: true},
+			later{func(img *metadata.Image) Command { return unfenceBroker{BrokerEpoch: epochOf(img, id)} }},
+		}
 	case "create":
 		c := CreateTopic{Name: word(0), ID: testID(byte(num("id", 0))), Partitions: int32(num("partitions", -1)),
 			ReplicationFactor: int16(num("rf", -1)), Internal: flag("internal")}
@@ -301,7 +322,7 @@ func describe(img *metadata.Image, c Change) string {
 	case deleteMirror:
 		return "delete mirror " + c.Name
 	case putBroker:
-		return fmt.Sprintf("broker %d incarnation=%d epoch=%d", c.Broker.ID, c.Broker.Incarnation[0], c.Broker.Epoch)
+		return fmt.Sprintf("broker %d incarnation=%d epoch=%d%s", c.Broker.ID, c.Broker.Incarnation[0], c.Broker.Epoch, showBroker(c.Broker))
 	case putScram:
 		return fmt.Sprintf("scram %q %v iterations=%d salt=%q keys=%d+%d", c.Credential.User, c.Credential.Mechanism, c.Credential.Iterations,
 			c.Credential.Salt, len(c.Credential.StoredKey), len(c.Credential.ServerKey))
@@ -323,8 +344,28 @@ func showConfigs(m map[string]string) string {
 	return "{" + strings.Join(s, " ") + "}"
 }
 
+func showBroker(b *metadata.Broker) string {
+	s := ""
+	if b.Fenced {
+		s += " fenced"
+	}
+	if b.ControlledShutdown {
+		s += " stopping"
+	}
+	return s
+}
+
 func showPartition(p *metadata.Partition) string {
-	return fmt.Sprintf("replicas=%v isr=%v leader=%d@%d partition-epoch=%d", p.Replicas, p.ISR, p.Leader, p.LeaderEpoch, p.PartitionEpoch)
+	s := fmt.Sprintf("replicas=%v isr=%v leader=%d@%d partition-epoch=%d", p.Replicas, p.ISR, p.Leader, p.LeaderEpoch, p.PartitionEpoch)
+	for _, l := range []struct {
+		name string
+		ids  []int32
+	}{{"adding", p.AddingReplicas}, {"removing", p.RemovingReplicas}, {"elr", p.ELR}, {"last-elr", p.LastKnownELR}} {
+		if len(l.ids) > 0 {
+			s += fmt.Sprintf(" %s=%v", l.name, l.ids)
+		}
+	}
+	return s
 }
 
 func showState(m *metadata.MirrorPartition) string {

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
 
@@ -25,9 +24,13 @@ func decideCreateTopic(img *metadata.Image, c createTopic) ([]Change, error) {
 	}
 	id := c.ID
 	if id.IsZero() {
-		id = c.newID
+		id = c.NewID
 	}
-	return newTopic(id, c.Name, c.Internal, replicas, c.Configs), nil
+	changes, err := newTopic(img, id, c.Name, c.Internal, replicas, c.Configs)
+	if err != nil {
+		return nil, fmt.Errorf("create topic %s: %w", c.Name, err)
+	}
+	return changes, nil
 }
 
 // checkNewTopic refuses names and ids that cannot become a topic.
@@ -54,19 +57,25 @@ func checkNewTopic(img *metadata.Image, name string, id metadata.TopicID) error 
 }
 
 // newTopic is a topic's changes, its record last.
-func newTopic(id metadata.TopicID, name string, internal bool, replicas [][]int32, configs map[string]string) []Change {
-	changes := newPartitions(id, 0, replicas)
-	return append(changes, putTopic{id, name, internal, int32(len(replicas)), maps.Clone(configs)})
+func newTopic(img *metadata.Image, id metadata.TopicID, name string, internal bool, replicas [][]int32, configs map[string]string) ([]Change, error) {
+	changes, err := newPartitions(img, id, 0, replicas)
+	return append(changes, putTopic{id, name, internal, int32(len(replicas)), maps.Clone(configs)}), err
 }
 
-func newPartitions(id metadata.TopicID, first int32, replicas [][]int32) []Change {
+// newPartitions are led by the first of their replicas that is alive, and in sync are
+// those that are.
+func newPartitions(img *metadata.Image, id metadata.TopicID, first int32, replicas [][]int32) ([]Change, error) {
 	changes := make([]Change, 0, len(replicas)+2)
 	for i, r := range replicas {
+		isr := slices.DeleteFunc(slices.Clone(r), func(id int32) bool { return !img.Broker(id).Eligible() })
+		if len(isr) == 0 {
+			return nil, fmt.Errorf("%w: partition %d: no broker of %v is alive", ErrInvalidReplicaAssignment, first+int32(i), r)
+		}
 		changes = append(changes, putPartition{id, &metadata.Partition{
-			Index: first + int32(i), Replicas: r, ISR: slices.Clone(r), Leader: r[0],
+			Index: first + int32(i), Replicas: r, ISR: isr, Leader: isr[0],
 		}})
 	}
-	return changes
+	return changes, nil
 }
 
 // assign answers the replicas of every partition of a new topic.
@@ -76,23 +85,23 @@ func assign(img *metadata.Image, c createTopic) ([][]int32, error) {
 	}
 	partitions, rf := c.Partitions, c.ReplicationFactor
 	if partitions == -1 || partitions == 0 {
-		partitions = c.defaults.partitions
+		partitions = c.Defaults.Partitions
 	}
 	if rf == -1 || rf == 0 {
-		rf = c.defaults.replicationFactor
+		rf = c.Defaults.ReplicationFactor
 	}
-	if partitions < 1 || partitions > c.defaults.maxPartitions {
-		return nil, fmt.Errorf("%w: %d, must be 1 to %d", ErrInvalidPartitions, partitions, c.defaults.maxPartitions)
+	if partitions < 1 || partitions > c.Defaults.MaxPartitions {
+		return nil, fmt.Errorf("%w: %d, must be 1 to %d", ErrInvalidPartitions, partitions, c.Defaults.MaxPartitions)
 	}
-	return place(img, c.Name, 0, partitions, rf)
+	return place(img, c.Name, nil, partitions, rf)
 }
 
 func manualAssignment(img *metadata.Image, c createTopic) ([][]int32, error) {
 	if c.Partitions > 0 || c.ReplicationFactor > 0 {
 		return nil, fmt.Errorf("%w: an assignment and a count of partitions or replicas exclude each other", ErrInvalidRequest)
 	}
-	if n := len(c.Assignment); n == 0 || n > int(c.defaults.maxPartitions) {
-		return nil, fmt.Errorf("%w: %d, must be 1 to %d", ErrInvalidPartitions, n, c.defaults.maxPartitions)
+	if n := len(c.Assignment); n == 0 || n > int(c.Defaults.MaxPartitions) {
+		return nil, fmt.Errorf("%w: %d, must be 1 to %d", ErrInvalidPartitions, n, c.Defaults.MaxPartitions)
 	}
 	replicas := make([][]int32, len(c.Assignment))
 	for i := range replicas {
@@ -105,15 +114,15 @@ func manualAssignment(img *metadata.Image, c createTopic) ([][]int32, error) {
 	return replicas, checkReplicas(img, replicas, len(replicas[0]))
 }
 
-// checkReplicas wants known, living, distinct brokers, the same number each.
+// checkReplicas wants known, distinct brokers, the same number each.
 func checkReplicas(img *metadata.Image, replicas [][]int32, rf int) error {
 	for i, r := range replicas {
 		if len(r) == 0 || len(r) != rf {
 			return fmt.Errorf("%w: partition %d has %d replicas, others %d", ErrInvalidReplicaAssignment, i, len(r), rf)
 		}
 		for j, id := range r {
-			if b := img.Broker(id); b == nil || b.Fenced {
-				return fmt.Errorf("%w: partition %d: broker %d is not registered or not alive", ErrInvalidReplicaAssignment, i, id)
+			if img.Broker(id) == nil {
+				return fmt.Errorf("%w: partition %d: broker %d is not registered", ErrInvalidReplicaAssignment, i, id)
 			}
 			if slices.Contains(r[:j], id) {
 				return fmt.Errorf("%w: partition %d: broker %d stands twice", ErrInvalidReplicaAssignment, i, id)
@@ -123,38 +132,12 @@ func checkReplicas(img *metadata.Image, replicas [][]int32, rf int) error {
 	return nil
 }
 
-// place spreads n partitions from first on over the living brokers, round robin
-// from a start that the topic's name gives, so that small topics do not all
-// begin at the same broker. Racks are not looked at.
-func place(img *metadata.Image, topic string, first, n int32, rf int16) ([][]int32, error) {
-	var alive []int32
-	for _, b := range img.Brokers() {
-		if !b.Fenced {
-			alive = append(alive, b.ID)
-		}
-	}
-	if rf < 1 || int(rf) > len(alive) {
-		return nil, fmt.Errorf("%w: %d, there are %d living brokers", ErrInvalidReplicationFactor, rf, len(alive))
-	}
-	h := fnv.New32a()
-	h.Write([]byte(topic))
-	start := int(h.Sum32() % uint32(len(alive)))
-	replicas := make([][]int32, n)
-	for i := range replicas {
-		replicas[i] = make([]int32, rf)
-		for j := range replicas[i] {
-			replicas[i][j] = alive[(start+int(first)+i+j)%len(alive)]
-		}
-	}
-	return replicas, nil
-}
-
 // decideDeleteTopic removes a topic with all that is recorded about it, its
 // mirror states and LMEs included (9.17).
 func decideDeleteTopic(img *metadata.Image, c deleteTopicByID) ([]Change, error) {
-	t := img.TopicByID(c.id)
+	t := img.TopicByID(c.ID)
 	if t == nil {
-		return nil, fmt.Errorf("delete topic: %w: %s", ErrUnknownTopicID, c.id)
+		return nil, fmt.Errorf("delete topic: %w: %s", ErrUnknownTopicID, c.ID)
 	}
 	if err := refuseMirroring(t); err != nil {
 		return nil, fmt.Errorf("delete topic %s: %w", t.Name, err)
@@ -211,21 +194,25 @@ func growth(img *metadata.Image, t *metadata.Topic, c growTopic) ([]Change, erro
 	if c.Total <= have {
 		return nil, fmt.Errorf("%w: it has %d partitions already, %d were asked for", ErrInvalidPartitions, have, c.Total)
 	}
-	if c.Total > c.defaults.maxPartitions {
-		return nil, fmt.Errorf("%w: %d, at most %d", ErrInvalidPartitions, c.Total, c.defaults.maxPartitions)
+	if c.Total > c.Defaults.MaxPartitions {
+		return nil, fmt.Errorf("%w: %d, at most %d", ErrInvalidPartitions, c.Total, c.Defaults.MaxPartitions)
 	}
 	replicas, err := growthReplicas(img, t, c, have)
 	if err != nil {
 		return nil, err
 	}
-	changes := newPartitions(t.ID, have, replicas)
+	changes, err := newPartitions(img, t.ID, have, replicas)
+	if err != nil {
+		return nil, err
+	}
 	return append(changes, putTopic{t.ID, t.Name, t.Internal, c.Total, t.Configs}), nil
 }
 
 func growthReplicas(img *metadata.Image, t *metadata.Topic, c growTopic, have int32) ([][]int32, error) {
-	rf := len(t.Partitions[0].Replicas)
+	// A reassignment may be under way, or have changed some of them.
+	rf := len(minus(t.Partitions[0].Replicas, t.Partitions[0].AddingReplicas))
 	if c.Assignment == nil {
-		return place(img, t.Name, have, c.Total-have, int16(rf))
+		return place(img, t.Name, t.Partitions, c.Total-have, int16(rf))
 	}
 	if len(c.Assignment) != int(c.Total-have) {
 		return nil, fmt.Errorf("%w: %d partitions are new, %d are assigned", ErrInvalidReplicaAssignment, c.Total-have, len(c.Assignment))

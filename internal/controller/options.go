@@ -42,6 +42,12 @@ type Options struct {
 	// Kafka's bound for one request.
 	MaxPartitionsPerTopic int32
 
+	// DefaultMinISR and DefaultUncleanElection are what the node's file says of
+	// min.insync.replicas and unclean.leader.election.enable. They must be the same
+	// on every node. Default 1 and false.
+	DefaultMinISR          int32
+	DefaultUncleanElection bool
+
 	// ElectionTTL is how long a controller that vanished keeps its office from
 	// other nodes; etcd counts in whole seconds. A node that starts again takes its
 	// own office back at once. Shorter: sooner replaced; longer: a process starved
@@ -74,6 +80,9 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.MaxPartitionsPerTopic == 0 {
 		o.MaxPartitionsPerTopic = 10_000
+	}
+	if o.DefaultMinISR == 0 {
+		o.DefaultMinISR = 1
 	}
 	if o.ElectionTTL == 0 {
 		o.ElectionTTL = 10 * time.Second
@@ -113,6 +122,9 @@ func (o *Options) Validate() error {
 	}
 	if o.DefaultReplicationFactor < 1 {
 		fault("DefaultReplicationFactor %d: must be at least 1", o.DefaultReplicationFactor)
+	}
+	if o.DefaultMinISR < 1 {
+		fault("DefaultMinISR %d: must be at least 1", o.DefaultMinISR)
 	}
 	if o.ElectionTTL < time.Second {
 		fault("ElectionTTL %v: must be at least 1s", o.ElectionTTL)

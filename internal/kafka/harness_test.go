@@ -100,7 +100,7 @@ func startBroker(dir string) (*broker, error) {
 	if b.server, err = NewServer(b.options(logger)); err != nil {
 		return nil, err
 	}
-	if _, err = b.controller.RegisterBroker(context.Background(), controller.RegisterBroker{ID: 1, Incarnation: [16]byte{1}, Endpoints: b.server.Endpoints()}); err != nil {
+	if err = join(b.controller, controller.RegisterBroker{ID: 1, Incarnation: [16]byte{1}, Endpoints: b.server.Endpoints()}); err != nil {
 		return nil, err
 	}
 	b.controller.Watch(b.partitions.Apply)
@@ -325,4 +325,14 @@ func fetched(t testing.TB, resp kmsg.Response) *kmsg.FetchResponseTopicPartition
 		t.Fatalf("%+v", r)
 	}
 	return &r.Topics[0].Partitions[0]
+}
+
+// join registers a broker and lets it in.
+func join(c *controller.Controller, r controller.RegisterBroker) error {
+	epoch, err := c.RegisterBroker(context.Background(), r)
+	if err != nil {
+		return err
+	}
+	_, err = c.Heartbeat(context.Background(), controller.Heartbeat{Broker: r.ID, Epoch: epoch, Revision: c.Image().Revision})
+	return err
 }

@@ -97,7 +97,7 @@ func (b *txnBroker) open() (err error) {
 	if b.server, err = NewServer(so); err != nil {
 		return err
 	}
-	if _, err = b.controller.RegisterBroker(context.Background(), controller.RegisterBroker{ID: 1, Incarnation: [16]byte{b.starts}, Endpoints: b.server.Endpoints()}); err != nil {
+	if err = join(b.controller, controller.RegisterBroker{ID: 1, Incarnation: [16]byte{b.starts}, Endpoints: b.server.Endpoints()}); err != nil {
 		return err
 	}
 	b.controller.Watch(func(prev, next *metadata.Image) {

@@ -140,6 +140,9 @@ func (e *Editor) SetAttachment(id TopicID, value string, revision int64) bool {
 // PutBroker adds or replaces a broker.
 func (e *Editor) PutBroker(b *Broker) { e.next.brokers.ReplaceOrInsert(b.ID, b) }
 
+// DeleteBroker removes a broker. Replicas keep its id.
+func (e *Editor) DeleteBroker(id int32) { e.next.brokers.Delete(id) }
+
 // SetBrokerConfigs replaces the dynamic configs of a broker; empty removes them.
 func (e *Editor) SetBrokerConfigs(id int32, configs map[string]string) {
 	if len(configs) == 0 {

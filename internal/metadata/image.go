@@ -71,8 +71,21 @@ type Broker struct {
 	Epoch     int64
 	Rack      string
 	Endpoints []Endpoint
-	Fenced    bool
+	// Durability is what holds on this broker for topics that do not set
+	// [DurabilityConfig]; empty is the default of the table.
+	Durability string
+	// Fenced brokers are registered and not alive: they lead nothing, and are in
+	// the ISR of no partition that has a leader (KIP-841). Every registration
+	// begins fenced.
+	Fenced bool
+	// ControlledShutdown brokers are about to stop: they keep what nobody else can
+	// lead, get nothing new, and count as gone when ISRs are formed.
+	ControlledShutdown bool
 }
+
+// Eligible reports whether the broker may be given leaderships and ISR
+// memberships; also on nil, which is a broker that is not registered.
+func (b *Broker) Eligible() bool { return b != nil && !b.Fenced && !b.ControlledShutdown }
 
 // Endpoint is one advertised listener.
 type Endpoint struct {
@@ -116,6 +129,17 @@ type Partition struct {
 	Leader         int32 // -1: none
 	LeaderEpoch    int32
 	PartitionEpoch int32
+	// AddingReplicas and RemovingReplicas are those of a reassignment under way
+	// (KIP-455), both in Replicas until it is complete.
+	AddingReplicas, RemovingReplicas []int32
+	// ELR are replicas outside of the ISR that have every committed record, because
+	// they left it while it had too few members for the high watermark to move
+	// (KIP-966). They may lead when nobody in the ISR can.
+	//
+	// LastKnownELR are replicas that left ISR or ELR because their broker came back
+	// from an unclean stop. If the other two are empty, the partition waits for
+	// all of them to report their ends (rule 8; see WaitsForEnds).
+	ELR, LastKnownELR []int32
 	// Mirror is what the mirror leader recorded, nil if nothing yet (UNKNOWN).
 	Mirror *MirrorPartition
 }
@@ -302,6 +326,20 @@ func (t *Topic) Partition(index int32) *Partition {
 	}
 	return t.Partitions[index]
 }
+
+// Reassigning reports whether replicas are being moved.
+func (p *Partition) Reassigning() bool { return len(p.AddingReplicas)+len(p.RemovingReplicas) > 0 }
+
+// WaitsForEnds reports that every replica which had all records came back from an
+// unclean stop. The one whose log reaches furthest will lead when all of
+// LastKnownELR have told how far theirs do. They tell again as long as this holds:
+// a new controller has not heard what the old one was told.
+func (p *Partition) WaitsForEnds() bool {
+	return p.Leader == NoLeader && len(p.ISR) == 0 && len(p.ELR) == 0 && len(p.LastKnownELR) > 0
+}
+
+// NoLeader is the leader of a partition that has none.
+const NoLeader int32 = -1
 
 // MirrorState is the actual state of p in the mirror that t is attached to now,
 // UNKNOWN if nothing was recorded there.

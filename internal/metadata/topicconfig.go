@@ -13,6 +13,10 @@ const (
 	// after a group-committed fsync on min.insync.replicas replicas,
 	// "replicated" when they have it in memory, as Apache Kafka does.
 	DurabilityConfig = "durability"
+	// MinISRConfig and UncleanElectionConfig are what elections and the high
+	// watermark depend on.
+	MinISRConfig          = "min.insync.replicas"
+	UncleanElectionConfig = "unclean.leader.election.enable"
 	// MirrorULEConfig makes every gate of the topic wait for all assigned
 	// replicas (S000-1, spec 4.3). Read anew at every gate evaluation (C8).
 	MirrorULEConfig = "mirror.support.unclean.leader.election"
@@ -74,7 +78,7 @@ var topicTable = newTable([]*ConfigDef{
 		Doc: "Share of uncompacted bytes from which a log is compacted."},
 	{Name: "min.compaction.lag.ms", Type: TypeLong, Default: "0", check: atLeast(0),
 		Doc: "Shortest time a record stays uncompacted."},
-	{Name: "min.insync.replicas", Type: TypeInt, Default: "1", check: atLeast(1),
+	{Name: MinISRConfig, Type: TypeInt, Default: "1", check: atLeast(1),
 		Doc: "Replicas that must have a record before acks=all is answered."},
 	{Name: MirrorThrottledReplicasConfig, Type: TypeList, Default: "", check: throttledReplicas,
 		Doc: "Kept for the specification's sake, without effect: mirror fetches are not throttled."},
@@ -100,7 +104,7 @@ var topicTable = newTable([]*ConfigDef{
 		Doc: "Kept for Kafka's sake, without effect: segments roll with their next append."},
 	{Name: "segment.ms", Type: TypeLong, Default: "604800000", check: atLeast(1),
 		Doc: "Age at which a segment is closed."},
-	{Name: "unclean.leader.election.enable", Type: TypeBoolean, Default: "false",
+	{Name: UncleanElectionConfig, Type: TypeBoolean, Default: "false",
 		Doc: "Let a replica outside the ISR lead when none inside is left. Loses records."},
 })
 

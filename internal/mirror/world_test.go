@@ -82,7 +82,11 @@ func (w *world) register() {
 	w.t.Helper()
 	r := controller.RegisterBroker{ID: 1, Endpoints: []metadata.Endpoint{{Name: "PLAINTEXT", Host: "127.0.0.1", Port: 9092, Protocol: "PLAINTEXT"}}}
 	copy(r.Incarnation[:], time.Now().Format("150405.000000000"))
-	if _, err := w.ctrl.RegisterBroker(w.ctx, r); err != nil {
+	epoch, err := w.ctrl.RegisterBroker(w.ctx, r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := w.ctrl.Heartbeat(w.ctx, controller.Heartbeat{Broker: 1, Epoch: epoch, Revision: w.ctrl.Image().Revision}); err != nil {
 		w.t.Fatal(err)
 	}
 }

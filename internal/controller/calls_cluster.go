@@ -1,0 +1,77 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+)
+
+// RegisterBroker registers a started broker and answers its broker epoch. The broker
+// is fenced until its first heartbeat.
+func (c *Controller) RegisterBroker(ctx context.Context, r RegisterBroker) (brokerEpoch int64, err error) {
+	// The process of this node that was registered before cannot be there any more:
+	// the metadata directory is locked by us.
+	rep := c.submit(ctx, true, registerBroker{RegisterBroker: r, Ended: r.ID == c.o.NodeID, Defaults: c.defaults()})
+	if rep.err != nil {
+		return 0, fmt.Errorf("register broker %d: %w", r.ID, rep.err)
+	}
+	return rep.img.Broker(r.ID).Epoch, nil
+}
+
+// UnregisterBroker forgets a broker that is not alive.
+func (c *Controller) UnregisterBroker(ctx context.Context, id int32) error {
+	if err := c.submit(ctx, true, unregisterBroker{id}).err; err != nil {
+		return fmt.Errorf("unregister broker %d: %w", id, err)
+	}
+	return nil
+}
+
+// Heartbeat keeps a broker's session, and tells what has become of it.
+func (c *Controller) Heartbeat(ctx context.Context, hb Heartbeat) (HeartbeatResult, error) {
+	img := c.Image()
+	cmds, err := heartbeatCommands(img, c.defaults(), hb)
+	if err == nil && len(cmds) > 0 {
+		rep := c.submit(ctx, true, cmds...)
+		img, err = rep.img, rep.err
+	}
+	if err != nil {
+		return HeartbeatResult{}, fmt.Errorf("heartbeat of broker %d: %w", hb.Broker, err)
+	}
+	return heartbeatAnswer(img, hb), nil
+}
+
+// AlterISRs carries out a leader's wishes for other ISRs, each for itself.
+func (c *Controller) AlterISRs(ctx context.Context, broker int32, brokerEpoch int64, wishes []AlterISR) []AlterISRResult {
+	cmds := make([]Command, len(wishes))
+	for i, w := range wishes {
+		cmds[i] = alterISR{Broker: BrokerEpoch{broker, brokerEpoch}, AlterISR: w, Defaults: c.defaults()}
+	}
+	rep := c.do(ctx, false, false, cmds)
+	img := rep.img
+	if img == nil {
+		img = c.Image()
+	}
+	results := make([]AlterISRResult, len(wishes))
+	for i, err := range itemErrors(rep, len(cmds)) {
+		results[i] = AlterISRResult{img.Partition(wishes[i].Topic, wishes[i].Partition), err}
+	}
+	return results
+}
+
+// ElectLeaders elects leaders, each for itself.
+func (c *Controller) ElectLeaders(ctx context.Context, elections []ElectLeader) []error {
+	cmds := make([]Command, len(elections))
+	for i, e := range elections {
+		cmds[i] = electLeader{e, c.defaults()}
+	}
+	return itemErrors(c.do(ctx, false, false, cmds), len(cmds))
+}
+
+// Reassign moves partitions to other replicas, each for itself. It returns when the
+// moves have begun.
+func (c *Controller) Reassign(ctx context.Context, moves []Reassign, allowRFChange bool) []error {
+	cmds := make([]Command, len(moves))
+	for i, m := range moves {
+		cmds[i] = reassign{m, allowRFChange, c.defaults()}
+	}
+	return itemErrors(c.do(ctx, false, false, cmds), len(cmds))
+}

@@ -1,0 +1,114 @@
+package controller
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+)
+
+// decideReassign moves a partition to other replicas, replaces a move under way, or
+// takes it back (KIP-455). New replicas join the old ones at once, behind the wanted
+// order; old ones leave when all new ones are in sync.
+func decideReassign(img *metadata.Image, c reassign) ([]Change, error) {
+	t := img.Topic(c.Topic)
+	p := t.Partition(c.Partition)
+	if p == nil {
+		return nil, fmt.Errorf("reassign: %w: %s-%d", ErrUnknownTopic, c.Topic, c.Partition)
+	}
+	ch := replicasOf(img, c.Defaults).change(t, p)
+	var err error
+	if c.Replicas == nil {
+		err = ch.cancelReassignment()
+	} else {
+		err = ch.reassign(c)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reassign %s-%d: %w", t.Name, p.Index, err)
+	}
+	return ch.put(nil), nil
+}
+
+// original are the replicas before the reassignment under way, which is what a
+// cancellation goes back to, however often the target was changed.
+func (c *change) original() []int32 { return minus(c.old.Replicas, c.old.AddingReplicas) }
+
+func (c *change) reassign(r reassign) error {
+	target := slices.Clone(r.Replicas)
+	if len(target) == 0 {
+		return fmt.Errorf("%w: no replicas", ErrInvalidReplicaAssignment)
+	}
+	original := c.original()
+	for i, id := range target {
+		switch {
+		case slices.Contains(target[:i], id):
+			return fmt.Errorf("%w: %v: broker %d stands twice", ErrInvalidReplicaAssignment, target, id)
+		case c.img.Broker(id) == nil && !slices.Contains(original, id):
+			return fmt.Errorf("%w: %v: broker %d is not registered", ErrInvalidReplicaAssignment, target, id)
+		}
+	}
+	if !r.AllowRFChange && len(target) != len(original) {
+		return fmt.Errorf("%w: %d replicas instead of %d, and the request does not allow another replication factor (KIP-860)",
+			ErrInvalidReplicationFactor, len(target), len(original))
+	}
+	n := &c.next
+	n.Replicas = union(target, original)
+	n.AddingReplicas, n.RemovingReplicas = minus(target, original), minus(original, target)
+	if err := c.shrinkTo(n.Replicas); err != nil {
+		return err
+	}
+	c.completeReassignment()
+	return nil
+}
+
+func (c *change) cancelReassignment() error {
+	if !c.old.Reassigning() {
+		return ErrNoReassignment
+	}
+	n := &c.next
+	n.Replicas, n.AddingReplicas, n.RemovingReplicas = c.original(), nil, nil
+	return c.shrinkTo(n.Replicas)
+}
+
+// shrinkTo takes replicas out of the ISR that are to go at once. What would leave
+// nobody behind who has every record is refused.
+func (c *change) shrinkTo(keep []int32) error {
+	n := &c.next
+	if isr := only(n.ISR, keep); len(isr) < len(n.ISR) {
+		if len(isr) == 0 || n.Leader != metadata.NoLeader && !slices.ContainsFunc(isr, c.eligible) {
+			return fmt.Errorf("%w: only %v are in sync, none of which would stay", ErrInvalidReplicaAssignment, n.ISR)
+		}
+		n.ISR = isr
+	}
+	n.ELR, n.LastKnownELR = only(n.ELR, keep), only(n.LastKnownELR, keep)
+	c.removed()
+	return nil
+}
+
+// completeReassignment ends the move under way if every new replica is in sync, and
+// somebody is there to lead.
+func (c *change) completeReassignment() {
+	n := &c.next
+	if !n.Reassigning() || len(minus(n.AddingReplicas, n.ISR)) > 0 {
+		return
+	}
+	isr := minus(n.ISR, n.RemovingReplicas)
+	if len(isr) == 0 || n.Leader != metadata.NoLeader && !slices.ContainsFunc(isr, c.eligible) {
+		return
+	}
+	n.Replicas, n.ISR = minus(n.Replicas, n.RemovingReplicas), isr
+	n.AddingReplicas, n.RemovingReplicas = nil, nil
+	c.removed()
+}
+
+// removed elects another leader if the old one is no replica any more, and fences
+// those that are none.
+func (c *change) removed() {
+	if len(minus(c.old.Replicas, c.next.Replicas)) == 0 {
+		return
+	}
+	c.bump = true
+	if c.next.Leader != metadata.NoLeader && !slices.Contains(c.next.ISR, c.next.Leader) {
+		c.elect()
+	}
+}
