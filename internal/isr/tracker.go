@@ -1,78 +1,338 @@
 // Package isr knows who is in sync, and therefore where the high watermark
 // stands. It is a pure function of what the replicas reported: no clock, disk
-// or network; the partition that owns a Tracker calls it under its own lock.
+// or network; the partition that owns a Tracker calls it under its own lock and
+// brings the time along.
 package isr
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
-// Tracker is the leader's view of its replicas in one leader epoch.
+// Settings are what the metadata and the topic's configuration say.
+type Settings struct {
+	Replicas []int32 // assigned, joining and leaving ones included
+	ISR      []int32
+	// MinISR is min.insync.replicas. More than there are replicas counts as all of
+	// them.
+	MinISR int
+	// Durable: the high watermark counts what replicas have on disk, not what they
+	// have in memory (durability=fsync).
+	Durable bool
+}
+
+// Fetch is what one fetch of a follower says about it: it has everything below
+// End, and on its disk everything below Durable (-1: not told).
+type Fetch struct {
+	Replica     int32
+	BrokerEpoch int64 // -1: not told
+	End         int64
+	Durable     int64
+}
+
+// Tracker is the leader's view of its replicas in one leadership.
 //
-// Invariant: the high watermark never falls, except by Lower (a truncation),
-// and never passes the end of a member of the ISR.
+// Invariants: the high watermark never falls, except by Lower and Restart (a
+// truncation), and when it moves it does not pass what any counting member has.
+// The members of the ISR count, and those of a proposed one as well: until the
+// controller has answered, either may be what the next leader is chosen from
+// (KIP-497).
 type Tracker struct {
-	isr           []int32
-	ends          map[int32]int64 // replica → end offset that counts for the high watermark
+	self          int32
+	s             Settings
+	members       []member
+	proposed      []int32 // nil: nothing is in flight
 	highWatermark int64
+	epochStart    int64
 }
 
-// NewTracker begins a leader epoch. highWatermark is what this replica knew
-// before; the members' ends are unknown until they report, so it stands still
-// until every one of them has.
-func NewTracker(isr []int32, highWatermark int64) *Tracker {
-	return &Tracker{isr: slices.Clone(isr), ends: make(map[int32]int64, len(isr)), highWatermark: highWatermark}
+// member is one replica.
+type member struct {
+	id          int32
+	inISR       bool
+	counts      bool  // in the ISR or in the proposed one
+	end         int64 // -1: unknown
+	durable     int64
+	brokerEpoch int64
+	// caughtUp is when the replica last had everything that the leader had at that
+	// moment. goal is the leader's end at goalAt: the replica that reaches it has
+	// been caught up then.
+	caughtUp     time.Time
+	goal         int64 // -1: none
+	goalAt       time.Time
+	lastFetch    time.Time
+	fetchedSince bool
 }
 
-// HighWatermark is the exclusive end of what every ISR member has.
+// New begins a leadership: the leader's log ends at end, and highWatermark is
+// what it knew as a follower. The other members' ends are unknown until they
+// fetch, and it stands still until each of them has.
+func New(self int32, s Settings, highWatermark, end int64, now time.Time) *Tracker {
+	t := &Tracker{self: self, highWatermark: highWatermark, epochStart: end}
+	t.configure(s, now)
+	return t
+}
+
+// Configure takes over what the metadata say, and tells whether the high
+// watermark moved. A proposal stays until Settle.
+func (t *Tracker) Configure(s Settings, now time.Time) (moved bool) {
+	t.configure(s, now)
+	return t.advance()
+}
+
+func (t *Tracker) configure(s Settings, now time.Time) {
+	s.Replicas, s.ISR = slices.Clone(s.Replicas), slices.Clone(s.ISR)
+	old := t.members
+	t.s, t.members = s, make([]member, 0, len(s.Replicas))
+	for _, id := range s.Replicas {
+		t.keep(old, id, now)
+	}
+	for _, id := range s.ISR {
+		if t.find(id) == nil { // not a replica: the metadata say so for no moment, and it counts all the same
+			t.keep(old, id, now)
+		}
+	}
+	t.count()
+}
+
+func (t *Tracker) keep(old []member, id int32, now time.Time) {
+	for i := range old {
+		if old[i].id == id {
+			t.members = append(t.members, old[i])
+			return
+		}
+	}
+	// A new leader gives everybody the whole time to show up.
+	t.members = append(t.members, member{id: id, end: -1, durable: -1, brokerEpoch: -1, goal: -1, caughtUp: now})
+}
+
+func (t *Tracker) count() {
+	for i := range t.members {
+		m := &t.members[i]
+		m.inISR = slices.Contains(t.s.ISR, m.id)
+		m.counts = m.inISR || slices.Contains(t.proposed, m.id)
+	}
+}
+
+func (t *Tracker) find(id int32) *member {
+	for i := range t.members {
+		if t.members[i].id == id {
+			return &t.members[i]
+		}
+	}
+	return nil
+}
+
+// has is how far a member is by the measure that counts.
+func (t *Tracker) has(m *member) int64 {
+	if t.s.Durable {
+		return min(m.end, m.durable)
+	}
+	return m.end
+}
+
+// HighWatermark is the exclusive end of what every counting member has.
 func (t *Tracker) HighWatermark() int64 { return t.highWatermark }
 
-// ISR is the current membership. The caller must not change the slice.
-func (t *Tracker) ISR() []int32 { return t.isr }
+// Confirmed says that the ISR has everything that was in the leader's log when
+// its leadership began. Before that it does not know what was committed.
+func (t *Tracker) Confirmed() bool { return t.highWatermark >= t.epochStart }
 
-// Update records that a replica's log (or, with durability by fsync, its
-// fsynced part) now ends at end, and tells whether the high watermark moved.
-func (t *Tracker) Update(replica int32, end int64) (highWatermark int64, moved bool) {
-	t.ends[replica] = end
+// ISR is the membership that the controller knows. The caller must not change
+// the slice.
+func (t *Tracker) ISR() []int32 { return t.s.ISR }
+
+// Replicas is how many replicas there are.
+func (t *Tracker) Replicas() int { return len(t.s.Replicas) }
+
+// IsReplica says whether the partition has a replica on that broker.
+func (t *Tracker) IsReplica(id int32) bool { return slices.Contains(t.s.Replicas, id) }
+
+// BelowMinISR says that the ISR is smaller than it has to be for anything to be
+// committed (KIP-966: who leaves a small ISR keeps everything committed).
+func (t *Tracker) BelowMinISR() bool { return len(t.s.ISR) < min(t.s.MinISR, len(t.s.Replicas)) }
+
+// Local records how far the leader's own log is, and tells whether the high
+// watermark moved.
+func (t *Tracker) Local(end, durable int64) (moved bool) {
+	if m := t.find(t.self); m != nil {
+		m.end, m.durable = end, durable
+	}
 	return t.advance()
 }
 
-// SetISR changes the membership; a smaller ISR may move the high watermark.
-func (t *Tracker) SetISR(isr []int32) (highWatermark int64, moved bool) {
-	t.isr = slices.Clone(isr)
+// Fetched records a follower's fetch, and tells whether the high watermark
+// moved. One of a broker that has no replica changes nothing.
+func (t *Tracker) Fetched(f Fetch, now time.Time) (moved bool) {
+	m := t.find(f.Replica)
+	if m == nil || f.Replica == t.self {
+		return false
+	}
+	m.end, m.durable, m.brokerEpoch = f.End, f.Durable, f.BrokerEpoch
+	m.lastFetch, m.fetchedSince = now, true
+	t.caughtUp(m, now)
 	return t.advance()
 }
 
-// Lower follows a truncation of the log to end.
+// caughtUp keeps the time at which a follower was last caught up. One that lags
+// behind by a constant time reaches its goal again and again.
+func (t *Tracker) caughtUp(m *member, now time.Time) {
+	leader := t.leaderEnd()
+	has := t.has(m)
+	switch {
+	case has >= leader:
+		m.caughtUp, m.goal = now, -1
+	case m.goal < 0:
+		m.goal, m.goalAt = leader, now
+	case has >= m.goal:
+		m.caughtUp, m.goal, m.goalAt = m.goalAt, leader, now
+	}
+}
+
+func (t *Tracker) leaderEnd() int64 {
+	if m := t.find(t.self); m != nil {
+		return t.has(m)
+	}
+	return -1
+}
+
+// Shrink proposes the ISR without those that were not caught up within lag; nil
+// when all of them were, or when a proposal is in flight. It is to be asked at
+// least twice per lag, since it also notes who is caught up and silent because
+// there is nothing to fetch.
+func (t *Tracker) Shrink(now time.Time, lag time.Duration) []int32 {
+	leader := t.leaderEnd()
+	var left []int32
+	for i := range t.members {
+		m := &t.members[i]
+		if m.id == t.self || !m.inISR {
+			continue
+		}
+		if m.end >= 0 && t.has(m) >= leader {
+			m.caughtUp, m.goal = now, -1
+			continue
+		}
+		if now.Sub(m.caughtUp) > lag {
+			left = append(left, m.id)
+		}
+	}
+	if len(left) == 0 || t.proposed != nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(t.s.ISR), func(id int32) bool { return slices.Contains(left, id) })
+}
+
+// Expand proposes the ISR with those that are caught up to the high watermark
+// and to the start of this leadership, and may join; nil when there are none, or
+// when a proposal is in flight.
+func (t *Tracker) Expand(may func(id int32, brokerEpoch int64) bool) []int32 {
+	if t.proposed != nil {
+		return nil
+	}
+	var isr []int32
+	for i := range t.members {
+		m := &t.members[i]
+		if m.inISR || m.id == t.self || !m.fetchedSince || !t.IsReplica(m.id) {
+			continue
+		}
+		if has := t.has(m); has < t.highWatermark || has < t.epochStart || !may(m.id, m.brokerEpoch) {
+			continue
+		}
+		if isr == nil {
+			isr = slices.Clone(t.s.ISR)
+		}
+		isr = append(isr, m.id)
+	}
+	return isr
+}
+
+// MayExpand says without looking at brokers whether Expand is worth asking.
+func (t *Tracker) MayExpand() bool { return t.proposed == nil && len(t.s.ISR) < len(t.s.Replicas) }
+
+// Propose notes that the controller is being asked for this ISR.
+func (t *Tracker) Propose(isr []int32) {
+	t.proposed = slices.Clone(isr)
+	t.count()
+}
+
+// Proposed is the ISR that is being asked for, nil if there is none.
+func (t *Tracker) Proposed() []int32 { return t.proposed }
+
+// Settle ends a proposal: the controller has refused it for good, or the
+// metadata show what became of it.
+func (t *Tracker) Settle() (moved bool) {
+	if t.proposed == nil {
+		return false
+	}
+	t.proposed = nil
+	t.count()
+	return t.advance()
+}
+
+// BrokerEpoch is that of a member's last fetch, -1 if it is not known.
+func (t *Tracker) BrokerEpoch(id int32) int64 {
+	if m := t.find(id); m != nil {
+		return m.brokerEpoch
+	}
+	return -1
+}
+
+// State is one replica as the leader sees it.
+type State struct {
+	ID           int32
+	InSync       bool
+	End, Durable int64 // -1: unknown
+	LastFetch    time.Time
+	CaughtUp     time.Time
+}
+
+// States lists the replicas, the leader among them.
+func (t *Tracker) States() []State {
+	out := make([]State, 0, len(t.members))
+	for _, m := range t.members {
+		out = append(out, State{ID: m.id, InSync: m.inISR, End: m.end, Durable: m.durable, LastFetch: m.lastFetch, CaughtUp: m.caughtUp})
+	}
+	return out
+}
+
+// Lower follows a truncation of the leader's log to end.
 func (t *Tracker) Lower(end int64) {
-	t.highWatermark = min(t.highWatermark, end)
-	for id, e := range t.ends {
-		t.ends[id] = min(e, end)
+	t.highWatermark, t.epochStart = min(t.highWatermark, end), min(t.epochStart, end)
+	for i := range t.members {
+		m := &t.members[i]
+		m.end, m.durable, m.goal = min(m.end, end), min(m.durable, end), -1
 	}
 }
 
 // Restart follows a log that was emptied and begins anew at start, which may
 // lie above everything it held (W40).
 func (t *Tracker) Restart(start int64) {
-	t.highWatermark = start
-	clear(t.ends)
+	t.highWatermark, t.epochStart = start, start
+	for i := range t.members {
+		m := &t.members[i]
+		m.end, m.durable, m.goal = -1, -1, -1
+	}
 }
 
-func (t *Tracker) advance() (int64, bool) {
-	if len(t.isr) == 0 {
-		return t.highWatermark, false
-	}
+// advance moves the high watermark up to what every counting member has.
+func (t *Tracker) advance() (moved bool) {
 	low := int64(-1)
-	for _, id := range t.isr {
-		end, known := t.ends[id]
-		if !known {
-			return t.highWatermark, false
+	for i := range t.members {
+		m := &t.members[i]
+		if !m.counts {
+			continue
 		}
-		if low < 0 || end < low {
-			low = end
+		has := t.has(m)
+		if has < 0 {
+			return false
+		}
+		if low < 0 || has < low {
+			low = has
 		}
 	}
-	if low <= t.highWatermark {
-		return t.highWatermark, false
+	if low <= t.highWatermark || t.BelowMinISR() {
+		return false
 	}
 	t.highWatermark = low
-	return low, true
+	return true
 }

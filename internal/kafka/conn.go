@@ -59,8 +59,9 @@ type conn struct {
 
 	muted    time.Duration // nothing is read for so long; see quotas.go
 	sessions []int32       // fetch sessions to drop at the end
-	aborted  atomic.Bool   // closed by us, so its read error is no news
-	gone     atomic.Bool   // the peer hung up while its request waited
+	follower *followerSession
+	aborted  atomic.Bool // closed by us, so its read error is no news
+	gone     atomic.Bool // the peer hung up while its request waited
 }
 
 func newConn(s *Server, l *listener, nc net.Conn, ip string) *conn {
@@ -90,6 +91,7 @@ func (c *conn) serve() {
 		c.box.wait()
 		c.server.memory.release(&c.frame)
 		c.server.sessions.drop(c.sessions)
+		c.endFollower()
 	}()
 	err := c.loop()
 	switch {
@@ -166,8 +168,21 @@ func (c *conn) handshake() error {
 // sends meanwhile stays in the buffer; behind a full one its end cannot be seen,
 // and it waits for crowdedWait. stop gives the reader back.
 func (c *conn) untilGone(ctx context.Context) (_ context.Context, stop func()) {
+	return c.untilHeard(ctx, false)
+}
+
+// untilMore is untilGone for a peer that ends its wait by sending its next request.
+func (c *conn) untilMore(ctx context.Context) (_ context.Context, stop func()) {
+	return c.untilHeard(ctx, true)
+}
+
+func (c *conn) untilHeard(ctx context.Context, more bool) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	watched := make(chan struct{})
+	if more && c.r.Buffered() > 0 {
+		cancel()
+		return ctx, func() {}
+	}
 	c.nc.SetReadDeadline(time.Time{})
 	go func() {
 		defer close(watched)
@@ -176,6 +191,10 @@ func (c *conn) untilGone(ctx context.Context) (_ context.Context, stop func()) {
 				if !errors.Is(err, os.ErrDeadlineExceeded) {
 					c.gone.Store(true)
 				}
+				cancel()
+				return
+			}
+			if more {
 				cancel()
 				return
 			}

@@ -91,6 +91,8 @@ var errorTable = []struct {
 	{partition.ErrTooLarge, kerr.MessageTooLarge.Code},
 	{partition.ErrTimestamp, kerr.InvalidTimestamp.Code},
 	{partition.ErrNotEnoughReplicas, kerr.NotEnoughReplicas.Code},
+	{partition.ErrNotEnoughReplicasAfter, kerr.NotEnoughReplicasAfterAppend.Code},
+	{partition.ErrTimedOut, kerr.RequestTimedOut.Code},
 
 	{pipeline.ErrInvalidRecord, kerr.InvalidRecord.Code},
 	{pipeline.ErrTooLarge, kerr.MessageTooLarge.Code},

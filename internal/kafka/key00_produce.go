@@ -86,6 +86,7 @@ type produceCall struct {
 	version  int16
 	corr     int32
 	acks     int16
+	timeout  time.Duration // for acks of other replicas
 	received time.Time
 	parts    []producePart
 	throttle int32 // milliseconds
@@ -136,7 +137,7 @@ func (p *produceCall) parse(body []byte) (txnID *string, err error) {
 		txnID = r.unsafeNullableString()
 	}
 	p.acks = r.Int16()
-	r.Int32() // timeout: single-replica acknowledgements end by themselves
+	p.timeout = time.Duration(max(r.Int32(), 1)) * time.Millisecond
 	for range r.arrayLen(1 + 4) {
 		part := producePart{newTopic: true}
 		if p.version >= 13 {
@@ -236,7 +237,7 @@ func (p *produceCall) append(s *Server, refused error) {
 		}
 		s.metrics.produced.Add(len(part.records))
 		p.open.Add(1)
-		part.partition.Produce(part.records, partition.ProduceOptions{Acks: p.acks, Verify: p.checkTxn, Verification: part.verification}, func(res partition.ProduceResult, err error) {
+		part.partition.Produce(part.records, partition.ProduceOptions{Acks: p.acks, Timeout: p.timeout, Verify: p.checkTxn, Verification: part.verification}, func(res partition.ProduceResult, err error) {
 			part.result, part.err = res, err
 			if p.open.Add(-1) == 0 {
 				p.finish()

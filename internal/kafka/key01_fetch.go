@@ -22,6 +22,7 @@ import (
 //   - Serves consumers (and mirrors of other clusters, which fetch like
 //     consumers) below the high watermark, with read_committed below the last
 //     stable offset together with the aborted transactions.
+//   - Serves the brokers of the cluster up to the log's end, see followerfetch.go.
 //   - Waits until min_bytes are there, at most max_wait_ms. Any error or
 //     diverging epoch ends the wait.
 //   - The first batch of an answer is sent whole even where it exceeds every
@@ -35,15 +36,12 @@ import (
 //   - v5: log_start_offset
 //   - v7: sessions (KIP-227)
 //   - v9: current leader epoch, fencing (KIP-320)
-//   - v11: rack; there is one replica, so preferred_read_replica stays -1
+//   - v11: rack; preferred_read_replica stays -1
 //   - v12: flexible; last fetched epoch, diverging epoch and current leader
 //   - v13: topics by id (KIP-516)
 //   - v15: replica id moves to a tagged field
 //   - v16: node endpoints (KIP-951)
 //   - v17: replica directory id, ignored
-//
-// Not done: fetches of followers (replica id 0 and above) are refused with
-// INVALID_REQUEST; there are none while a partition has one replica.
 func (s *Server) registerFetch() {
 	s.add(api{key: keyFetch, min: 4, max: 17, advertisedMin: 4, stream: s.fetch})
 }
@@ -74,7 +72,7 @@ func (s *Server) fetch(r *request, body []byte) error {
 		return err
 	}
 	if req.ReplicaID >= 0 || req.ReplicaState.ID >= 0 {
-		return c.refuseFetch(r, req, kerr.InvalidRequest)
+		return s.fetchFollower(r, req)
 	}
 	scope, code := s.sessions.begin(req, c.ip)
 	if code != nil {

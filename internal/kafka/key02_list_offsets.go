@@ -20,6 +20,8 @@ import (
 //   - Latest is the high watermark, or with read_committed the last stable
 //     offset; a lookup never answers with an offset that a consumer of the same
 //     isolation could not read.
+//   - A broker of the cluster (replica id, and ClusterAction) sees up to the log's
+//     end.
 //   - While a log's history is being gathered, what needs it waits for some
 //     seconds: librdkafka's look-up by time gives up on the error at once.
 //   - Each topic needs Describe.
@@ -63,6 +65,10 @@ func (s *Server) listOffsets(r *request, body kmsg.Request) (kmsg.Response, erro
 	req := body.(*kmsg.ListOffsetsRequest)
 	resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
 	img := s.o.Controller.Image()
+	isolation := req.IsolationLevel
+	if req.ReplicaID >= 0 && s.allowedCluster(r, authz.ClusterAction) {
+		isolation = partition.ReadEverything
+	}
 	ctx, cancel := context.WithTimeout(r.ctx, historyWait) // for all partitions together
 	defer cancel()
 	resp.Topics = make([]kmsg.ListOffsetsResponseTopic, 0, len(req.Topics))
@@ -85,9 +91,9 @@ func (s *Server) listOffsets(r *request, body kmsg.Request) (kmsg.Response, erro
 			} else if p == nil {
 				err = missing(topic, in.Partition, false)
 			} else {
-				out.Offset, out.Timestamp, out.LeaderEpoch, err = listOffset(p, in, req.Version, req.IsolationLevel)
+				out.Offset, out.Timestamp, out.LeaderEpoch, err = listOffset(p, in, req.Version, isolation)
 				if errors.Is(err, segment.ErrRebuilding) && p.Ready(ctx) == nil {
-					out.Offset, out.Timestamp, out.LeaderEpoch, err = listOffset(p, in, req.Version, req.IsolationLevel)
+					out.Offset, out.Timestamp, out.LeaderEpoch, err = listOffset(p, in, req.Version, isolation)
 				}
 			}
 			if err != nil {

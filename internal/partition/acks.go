@@ -1,11 +1,15 @@
 package partition
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // pendingAck is one write that waits for the high watermark to pass its end.
 type pendingAck struct {
-	end  int64
-	done func(error)
+	end      int64
+	deadline time.Time // zero: it waits for as long as the leadership lasts
+	done     func(error)
 }
 
 // ackQueue holds the waiting writes of one partition, in log order: appends
@@ -15,8 +19,8 @@ type ackQueue struct {
 	q []pendingAck
 }
 
-func (a *ackQueue) add(end int64, done func(error)) {
-	a.q = append(a.q, pendingAck{end, done})
+func (a *ackQueue) add(end int64, deadline time.Time, done func(error)) {
+	a.q = append(a.q, pendingAck{end, deadline, done})
 }
 
 // take removes and returns the writes that end at or below highWatermark.
@@ -30,6 +34,31 @@ func (a *ackQueue) take(highWatermark int64) []pendingAck {
 	}
 	out := append([]pendingAck(nil), a.q[:n]...)
 	a.q = append(a.q[:0], a.q[n:]...)
+	return out
+}
+
+// takeTimed removes and returns the writes of clients, who wait for a time of
+// their own choice.
+func (a *ackQueue) takeTimed() []pendingAck {
+	return a.takeIf(func(p *pendingAck) bool { return !p.deadline.IsZero() })
+}
+
+// takeLate removes and returns the writes that have waited too long.
+func (a *ackQueue) takeLate(now time.Time) []pendingAck {
+	return a.takeIf(func(p *pendingAck) bool { return !p.deadline.IsZero() && now.After(p.deadline) })
+}
+
+func (a *ackQueue) takeIf(match func(*pendingAck) bool) (out []pendingAck) {
+	kept := a.q[:0]
+	for i := range a.q {
+		if match(&a.q[i]) {
+			out = append(out, a.q[i])
+		} else {
+			kept = append(kept, a.q[i])
+		}
+	}
+	clear(a.q[len(kept):])
+	a.q = kept
 	return out
 }
 

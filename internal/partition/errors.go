@@ -22,6 +22,9 @@ var (
 	// ErrMayCommit stands beside the reason for which a write was not acknowledged
 	// though it was appended. Without it nothing was written.
 	ErrMayCommit = errors.New("the batch is in the log and may still be committed")
+	// ErrNotEnoughReplicasAfter: the ISR has become too small while a write waited.
+	ErrNotEnoughReplicasAfter = errors.New("fewer replicas in sync than min.insync.replicas since the append")
+	ErrTimedOut               = errors.New("the replicas did not have the batch in time")
 	// ErrUnverified refuses a transactional batch of which nobody knows that its
 	// transaction is under way: if the coordinator does not, nobody would ever end
 	// it, and read-committed consumers would stop in front of it for good (KIP-890).

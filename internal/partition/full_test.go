@@ -190,7 +190,7 @@ func TestFailedDirectoryEndsWaitingWrites(t *testing.T) {
 	}
 	waits := make(chan error, 1)
 	p.appendMu.Lock()
-	p.acks.add(100, func(err error) { waits <- err })
+	p.acks.add(100, time.Time{}, func(err error) { waits <- err })
 	p.appendMu.Unlock()
 	fs.broken.Store(true)
 	for deadline := time.Now().Add(10 * time.Second); len(waits) == 0; c.Advance(time.Second) {

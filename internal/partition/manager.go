@@ -2,6 +2,7 @@ package partition
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -45,6 +46,17 @@ type Options struct {
 
 	// Cleaner says how compacted logs are compacted.
 	Cleaner CleanerOptions
+
+	// Lease tells whether this broker is certain that nobody was elected in its
+	// place: the controller has answered its heartbeat within the session. Without
+	// one it answers that it leads nothing. It must be quick. Nil: always.
+	Lease func() bool
+	// AlterISR asks the controller for changed ISRs, and answers in their order when
+	// the metadata here show what was taken. Nil: the ISR never changes.
+	AlterISR func(context.Context, []ISRChange) []ISRResult
+	// ReplicaLag is how long a follower may not be caught up before it leaves the ISR
+	// (replica.lag.time.max.ms). Default 30 s.
+	ReplicaLag time.Duration
 }
 
 // EnsureDefaults fills what was not set.
@@ -58,6 +70,9 @@ func (o *Options) EnsureDefaults() {
 	if o.RetentionCheck <= 0 {
 		o.RetentionCheck = 5 * time.Minute
 	}
+	if o.ReplicaLag <= 0 {
+		o.ReplicaLag = 30 * time.Second
+	}
 	if o.ProducerExpiration <= 0 {
 		o.ProducerExpiration = 24 * time.Hour
 	}
@@ -68,6 +83,7 @@ type Manager struct {
 	o       Options
 	dirs    *logDirs
 	cleaner *cleaner // nil: nothing is compacted
+	shared  *shared
 
 	// Of the goroutine that calls Apply.
 	defaults map[string]string
@@ -87,7 +103,7 @@ type Manager struct {
 // NewManager starts a manager without partitions; Apply brings them.
 func NewManager(o Options) *Manager {
 	o.EnsureDefaults()
-	m := &Manager{o: o, dirs: newLogDirs(&o), defaults: o.TopicDefaults, retain: make(chan struct{}, 1), quit: make(chan struct{})}
+	m := &Manager{o: o, dirs: newLogDirs(&o), shared: newShared(&o), defaults: o.TopicDefaults, retain: make(chan struct{}, 1), quit: make(chan struct{})}
 	for _, dir := range m.dirs.dirs {
 		dir.offline = sync.OnceFunc(func() { m.takeOffline(dir) })
 	}
@@ -111,6 +127,7 @@ func NewManager(o Options) *Manager {
 // Logs on disk whose topic the image does not know are left alone: missing
 // metadata is never read as "delete it".
 func (m *Manager) Apply(prev, next *metadata.Image) {
+	m.shared.applied(prev, next)
 	if prev != nil {
 		for _, t := range prev.Topics() {
 			if next.TopicByID(t.ID) == nil {
@@ -224,7 +241,7 @@ func (m *Manager) open(t *metadata.Topic, index int32, config segment.Config, di
 	if err != nil {
 		m.o.Logger.Error("log cannot be opened, partition is offline", "topic", t.Name, "partition", index, "err", err)
 	}
-	p := newPartition(key, m.o.NodeID, m.o.Clock, log, err)
+	p := newPartition(key, m.o.NodeID, m.o.Clock, log, err, m.shared)
 	p.dir = dir
 	if log != nil {
 		log.WhenReady(p.historyKnown)
@@ -314,6 +331,7 @@ func (m *Manager) Close() {
 	for _, p := range m.List() {
 		p.close()
 	}
+	m.shared.close()
 }
 
 // background applies retention: one goroutine for all partitions, so that an

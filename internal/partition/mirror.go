@@ -25,6 +25,7 @@ func (p *Partition) MirrorAppend(leaderEpoch int32, batches []byte) (end int64, 
 	}
 	finished := p.advanceLocked()
 	p.appendMu.Unlock()
+	p.wakeFollowers()
 	p.finish(finished, nil)
 	p.wake()
 	return a.End, nil
@@ -60,6 +61,7 @@ func (p *Partition) Truncate(leaderEpoch int32, end int64) (cut Cut, err error) 
 	if err := p.mirrorCheckLocked(leaderEpoch); err != nil {
 		return cut, p.wrap(err)
 	}
+	defer p.wakeFollowers()
 	before := p.log.EndOffset()
 	if end >= before {
 		return cut, nil
@@ -85,12 +87,13 @@ func (p *Partition) TruncateFully(leaderEpoch int32, start int64) (cut Cut, err 
 	if err := p.mirrorCheckLocked(leaderEpoch); err != nil {
 		return cut, p.wrap(err)
 	}
+	defer p.wakeFollowers()
 	cut.Offsets = p.log.EndOffset() - p.log.StartOffset()
 	err = p.log.TruncateFully(start)
 	if err == nil {
 		p.tracker.Restart(start)
 		next := *p.view.Load()
-		next.highWatermark = start
+		next.highWatermark, next.confirmed = start, true
 		p.reportEndLocked(&next)
 		p.view.Store(&next)
 		p.log.SetHighWatermark(next.highWatermark)
@@ -149,7 +152,7 @@ func (p *Partition) lowerLocked() {
 	end := p.log.EndOffset()
 	p.tracker.Lower(end)
 	next := *p.view.Load()
-	next.highWatermark = min(next.highWatermark, end)
+	next.highWatermark, next.confirmed = min(next.highWatermark, end), p.tracker.Confirmed()
 	p.view.Store(&next)
 	p.log.SetHighWatermark(next.highWatermark)
 }

@@ -21,6 +21,7 @@ type Partition struct {
 	clock  clock.Clock
 	log    *segment.Log // nil while offline from the start
 	dir    *logDir      // where the log is; nil if that is not known
+	shared *shared      // of the manager
 
 	// appendMu serialises everything that changes the log or the role: appends,
 	// truncations, leader epochs. It is held across the write to the page cache
@@ -29,7 +30,10 @@ type Partition struct {
 	acks     ackQueue      // guarded by appendMu
 	tracker  *isr.Tracker  // guarded by appendMu
 	settings topicSettings // guarded by appendMu
-	replicas int           // how many the partition is to have; guarded by appendMu
+	// partitionEpoch counts the changes of the ISR that the metadata have told.
+	partitionEpoch int32 // guarded by appendMu
+	// watch hears of followers' fetches, see WatchFetches; guarded by appendMu.
+	watch func(replica, leaderEpoch int32, offset int64)
 	// verifying are the transactions about which the coordinator is being asked.
 	verifying verifications // guarded by appendMu
 
@@ -38,7 +42,8 @@ type Partition struct {
 
 	waiters struct {
 		sync.Mutex
-		set map[*Waiter]struct{}
+		set     map[*Waiter]struct{}
+		follows []*Follow // replica fetches
 	}
 }
 
@@ -56,6 +61,12 @@ type view struct {
 	highWatermark int64
 	offline       error // why the log cannot be used; nil if it can
 	gone          bool  // topic deleted or broker closing
+
+	replicas []int32
+	// confirmed: of a leader, the ISR has everything that the log had when its
+	// leadership began. Until then it cannot tell where the committed part ends.
+	confirmed bool
+	lease     func() bool // false: this broker may have been deposed; nil: it cannot be
 }
 
 // topicSettings are the topic configs that the write path needs, resolved once
@@ -85,9 +96,9 @@ type Info struct {
 	Offline       error
 }
 
-func newPartition(key sdk.PartitionKey, nodeID int32, c clock.Clock, log *segment.Log, openErr error) *Partition {
-	p := &Partition{key: key, nodeID: nodeID, clock: c, log: log}
-	v := &view{leaderID: -1, leaderEpoch: -1, offline: openErr}
+func newPartition(key sdk.PartitionKey, nodeID int32, c clock.Clock, log *segment.Log, openErr error, s *shared) *Partition {
+	p := &Partition{key: key, nodeID: nodeID, clock: c, log: log, shared: s}
+	v := &view{leaderID: -1, leaderEpoch: -1, offline: openErr, lease: s.lease}
 	if log != nil {
 		v.highWatermark = min(log.HighWatermark(), log.EndOffset())
 	}
@@ -144,33 +155,43 @@ func (p *Partition) update(t *metadata.Topic, mp *metadata.Partition, settings t
 	next := *old
 	next.leaderID, next.leaderEpoch = mp.Leader, mp.LeaderEpoch
 	next.leader = mp.Leader == p.nodeID
+	next.replicas = mp.Replicas
 	next.attached = t.ReadOnly(mp)
 	next.compacted = settings.compacted
 	next.compression = settings.compression
 	p.settings = settings
-	p.replicas = len(mp.Replicas)
 
 	var failed []pendingAck
 	var stale error
+	if next.attached {
+		settings.minInSync = 0 // the source has the data, and a failover must come to its end
+	}
+	in := isr.Settings{Replicas: mp.Replicas, ISR: mp.ISR, MinISR: settings.minInSync, Durable: settings.fsync && !next.attached}
 	switch {
 	case p.log == nil:
-	case next.leader && (!old.leader || old.leaderEpoch != next.leaderEpoch || p.tracker == nil):
-		if !old.leader || p.tracker == nil {
-			// Writes that wait across a raised epoch stay valid: the leader and
-			// its log are the same. Only a change of leader ends them.
-			p.tracker = isr.NewTracker(mp.ISR, next.highWatermark)
-		} else {
-			p.tracker.SetISR(mp.ISR)
-		}
+	case next.leader && (!old.leader || p.tracker == nil):
+		p.tracker = isr.New(p.nodeID, in, next.highWatermark, p.log.EndOffset(), p.clock.Now())
 		p.reportEndLocked(&next)
 	case next.leader:
-		p.tracker.SetISR(mp.ISR)
+		// Writes that wait across a raised epoch stay valid: the leader and
+		// its log are the same. Only a change of leader ends them.
+		countISR(len(p.tracker.ISR()), len(mp.ISR))
+		p.tracker.Configure(in, p.clock.Now())
+		if old.leaderEpoch != next.leaderEpoch || p.partitionEpoch != mp.PartitionEpoch {
+			p.tracker.Settle() // after what came of it is known: it counts until then
+		}
 		p.reportEndLocked(&next)
+		if p.tracker.BelowMinISR() {
+			failed, stale = p.acks.takeTimed(), p.wrap(ErrNotEnoughReplicasAfter)
+		}
 	default:
 		failed, stale = p.acks.takeAll(), p.wrap(ErrNotLeader)
 		p.tracker = nil
 		p.verifying.breakAll()
+		next.confirmed = false
 	}
+	p.partitionEpoch = mp.PartitionEpoch
+	p.shared.lead(p, next.leader && len(mp.Replicas) > 1)
 	if p.log != nil {
 		p.log.SetHighWatermark(next.highWatermark)
 	}
@@ -181,6 +202,7 @@ func (p *Partition) update(t *metadata.Topic, mp *metadata.Partition, settings t
 	p.finish(done, nil)
 	p.finish(failed, stale)
 	p.wake()
+	p.wakeFollowers()
 }
 
 // reportEndLocked tells the tracker how far this replica is and moves the high
@@ -191,13 +213,19 @@ func (p *Partition) reportEndLocked(v *view) {
 	if p.tracker == nil {
 		return
 	}
+	durable := p.log.DurableEnd()
 	end := p.log.EndOffset()
-	if p.settings.fsync && !v.attached && !invariants.Planted("ackBeforeFsync") {
-		end = p.log.DurableEnd()
+	if invariants.Planted("ackBeforeFsync") {
+		durable = end
 	}
-	if hw, moved := p.tracker.Update(p.nodeID, end); moved || hw != v.highWatermark {
-		v.highWatermark = max(v.highWatermark, hw)
-	}
+	p.tracker.Local(end, durable)
+	p.takeWatermarkLocked(v)
+}
+
+// takeWatermarkLocked brings what the tracker knows into v.
+func (p *Partition) takeWatermarkLocked(v *view) {
+	v.highWatermark = max(v.highWatermark, p.tracker.HighWatermark())
+	v.confirmed = p.tracker.Confirmed()
 }
 
 // advance publishes how far this replica is now, and returns the writes whose
@@ -206,10 +234,16 @@ func (p *Partition) advanceLocked() []pendingAck {
 	old := p.view.Load()
 	next := *old
 	p.reportEndLocked(&next)
-	if next.highWatermark == old.highWatermark {
+	return p.publishLocked(old, &next)
+}
+
+// publishLocked publishes a high watermark that may have moved, and returns the
+// writes whose acknowledgement that reaches.
+func (p *Partition) publishLocked(old, next *view) []pendingAck {
+	if next.highWatermark == old.highWatermark && next.confirmed == old.confirmed {
 		return nil
 	}
-	p.view.Store(&next)
+	p.view.Store(next)
 	p.log.SetHighWatermark(next.highWatermark)
 	return p.acks.take(next.highWatermark)
 }
@@ -221,9 +255,11 @@ func (p *Partition) close() {
 	next.gone, next.leader = true, false
 	p.view.Store(&next)
 	failed := p.acks.takeAll()
+	p.shared.lead(p, false)
 	p.appendMu.Unlock()
 	p.finish(failed, p.wrap(ErrClosed))
 	p.wake()
+	p.wakeFollowers()
 }
 
 // fail takes the partition offline after its disk failed, and with it those
@@ -246,6 +282,7 @@ func (p *Partition) goOffline(err error) {
 	p.appendMu.Unlock()
 	p.finish(failed, fmt.Errorf("%s: %w: %w", p.key, ErrStorage, err))
 	p.wake()
+	p.wakeFollowers()
 }
 
 func (p *Partition) wrap(err error) error { return fmt.Errorf("%s: %w", p.key, err) }
@@ -259,6 +296,8 @@ func (v *view) usable() error {
 		return fmt.Errorf("%w: %w", ErrStorage, v.offline)
 	case !v.leader:
 		return ErrNotLeader
+	case v.lease != nil && !v.lease():
+		return fmt.Errorf("%w: its session with the controller may have ended", ErrNotLeader)
 	}
 	return nil
 }

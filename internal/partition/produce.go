@@ -3,6 +3,7 @@ package partition
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/lockstep-kafka/lockstep/internal/record"
 	"github.com/lockstep-kafka/lockstep/pipeline"
@@ -12,6 +13,8 @@ import (
 // ProduceOptions is what a produce request says beside its records.
 type ProduceOptions struct {
 	Acks int16 // 0 and 1: answer after the append; -1: after the high watermark passed
+	// Timeout is how long an answer may wait for other replicas; 0: a minute.
+	Timeout time.Duration
 	// Verify: a transactional batch must be part of a transaction that is open
 	// here, or come with a Verification that no marker broke.
 	Verify       bool
@@ -71,7 +74,7 @@ func (p *Partition) produce(records []byte, o ProduceOptions, done func(ProduceR
 		if p.settings.logAppendTime {
 			r.LogAppendTime = dup.Timestamp
 		}
-		p.answerAtLocked(dup.LastOffset+1, o.Acks, func(err error) {
+		p.answerAtLocked(dup.LastOffset+1, o.Acks, p.deadlineLocked(o), func(err error) {
 			if err != nil {
 				fail(err)
 				return
@@ -96,13 +99,28 @@ func (p *Partition) produce(records []byte, o ProduceOptions, done func(ProduceR
 		r.LogAppendTime = p.clock.Now().UnixMilli()
 		b.SetMaxTimestamp(r.LogAppendTime)
 	}
-	p.appendLocked(b, o.Acks, false, func(_ int64, err error) {
+	p.appendLocked(b, o.Acks, false, p.deadlineLocked(o), func(_ int64, err error) {
 		if err != nil {
 			fail(err)
 			return
 		}
 		done(r, nil)
 	})
+}
+
+// ackTimeout is for those who name none.
+const ackTimeout = time.Minute
+
+// deadlineLocked is until when a client waits for acks=all. Alone, a leader waits
+// for nobody but its own disk, which the store watches over.
+func (p *Partition) deadlineLocked(o ProduceOptions) time.Time {
+	if o.Acks != -1 || p.tracker.Replicas() < 2 {
+		return time.Time{}
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = ackTimeout
+	}
+	return p.clock.Now().Add(o.Timeout)
 }
 
 // admitLocked checks one client batch against the wire format's rules and the
@@ -194,16 +212,15 @@ func (p *Partition) AppendInternal(leaderEpoch int32, batch []byte, done func(en
 // there are. A mirror's own batches do not wait for that: a failover must come to
 // its end.
 func (p *Partition) enoughInSyncLocked(v *view) error {
-	in, want := len(p.tracker.ISR()), min(p.settings.minInSync, p.replicas)
-	if v.attached || in >= want {
+	if v.attached || !p.tracker.BelowMinISR() {
 		return nil
 	}
-	return fmt.Errorf("%w: %d < %d", ErrNotEnoughReplicas, in, want)
+	return fmt.Errorf("%w: %d < %d", ErrNotEnoughReplicas, len(p.tracker.ISR()), p.settings.minInSync)
 }
 
 // appendLocked writes b and arranges the answer; it releases appendMu. Batches
 // of our own may use the log directory's reserve.
-func (p *Partition) appendLocked(b record.Batch, acks int16, own bool, done func(end int64, err error)) {
+func (p *Partition) appendLocked(b record.Batch, acks int16, own bool, deadline time.Time, done func(end int64, err error)) {
 	write := p.log.Append
 	if own {
 		write = p.log.AppendReserved
@@ -219,7 +236,8 @@ func (p *Partition) appendLocked(b record.Batch, acks int16, own bool, done func
 	toDisk := p.settings.fsync && !before.attached
 	finished := p.advanceLocked()
 	moved := p.view.Load() != before
-	p.answerAtLocked(a.End, acks, func(err error) { done(a.End, err) })
+	p.answerAtLocked(a.End, acks, deadline, func(err error) { done(a.End, err) })
+	p.wakeFollowers() // first: theirs is the longer way
 	if toDisk {
 		p.log.Flush(p.flushed)
 	}
@@ -235,10 +253,10 @@ func (p *Partition) appendLocked(b record.Batch, acks int16, own bool, done func
 // background.
 func (p *Partition) appendDurableLocked(b record.Batch, done func(end int64, err error)) {
 	if !p.view.Load().attached {
-		p.appendLocked(b, -1, true, done)
+		p.appendLocked(b, -1, true, time.Time{}, done)
 		return
 	}
-	p.appendLocked(b, -1, true, func(end int64, err error) {
+	p.appendLocked(b, -1, true, time.Time{}, func(end int64, err error) {
 		if err != nil {
 			done(end, err)
 			return
@@ -249,14 +267,17 @@ func (p *Partition) appendDurableLocked(b record.Batch, done func(end int64, err
 
 // answerAtLocked calls done when the write that ends at end has the
 // acknowledgement asked for; it releases appendMu.
-func (p *Partition) answerAtLocked(end int64, acks int16, done func(error)) {
+func (p *Partition) answerAtLocked(end int64, acks int16, deadline time.Time, done func(error)) {
 	v := p.view.Load()
 	if acks != -1 || end <= v.highWatermark {
 		p.appendMu.Unlock()
 		done(nil)
 		return
 	}
-	p.acks.add(end, done)
+	p.acks.add(end, deadline, done)
+	if !deadline.IsZero() {
+		p.shared.expire(p)
+	}
 	p.appendMu.Unlock()
 }
 

@@ -13,6 +13,9 @@ import (
 const (
 	ReadUncommitted int8 = 0
 	ReadCommitted   int8 = 1
+	// ReadEverything is ListOffset's for the brokers of the cluster: up to the log's
+	// end.
+	ReadEverything int8 = -1
 )
 
 // Timestamps with a meaning in ListOffset.
@@ -130,9 +133,17 @@ func (p *Partition) ListOffset(ts int64, isolation int8, currentEpoch int32) (of
 	if ready := p.log.Ready(); ready != nil && (ts != Earliest && ts != Latest || isolation == ReadCommitted && ts == Latest) {
 		return -1, -1, -1, p.notYet(ready)
 	}
+	if ts != Earliest && isolation != ReadEverything && !v.confirmed {
+		// A new leader does not know yet where the committed part ends, and must not
+		// answer with less than the last one did (KIP-207).
+		return -1, -1, -1, p.wrap(fmt.Errorf("%w: the replicas in sync have not confirmed leader epoch %d", ErrOffsetNotAvailable, v.leaderEpoch))
+	}
 	end := v.highWatermark
-	if isolation == ReadCommitted {
+	switch isolation {
+	case ReadCommitted:
 		end = p.log.LastStable(end)
+	case ReadEverything:
+		end = p.log.EndOffset()
 	}
 	switch ts {
 	case Latest:

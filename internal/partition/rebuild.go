@@ -37,6 +37,7 @@ func (p *Partition) historyKnown(err error) {
 	switch {
 	case err == nil:
 		p.wake() // read-committed fetches can go on
+		p.wakeFollowers()
 	case !errors.Is(err, segment.ErrClosed):
 		p.fail(err)
 	}

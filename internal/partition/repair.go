@@ -51,6 +51,7 @@ func (p *Partition) goOnline() {
 	p.view.Store(&next)
 	p.appendMu.Unlock()
 	p.wake()
+	p.wakeFollowers()
 }
 
 // Cut is what a truncation took away.

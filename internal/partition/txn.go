@@ -2,6 +2,7 @@ package partition
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/lockstep-kafka/lockstep/internal/invariants"
 	"github.com/lockstep-kafka/lockstep/internal/producer"
@@ -64,7 +65,7 @@ func (p *Partition) AppendMarker(leaderEpoch int32, m Marker, done func(error)) 
 		done(nil)
 		done = func(error) {}
 	}
-	p.appendLocked(b, -1, true, func(_ int64, err error) {
+	p.appendLocked(b, -1, true, time.Time{}, func(_ int64, err error) {
 		if err != nil {
 			err = p.wrap(err)
 		}
@@ -99,7 +100,7 @@ func (p *Partition) AppendOffsets(leaderEpoch int32, batch []byte, verify bool, 
 	}
 	b.SetBaseOffset(p.log.EndOffset())
 	b.SetLeaderEpoch(v.leaderEpoch)
-	p.appendLocked(b, -1, true, done)
+	p.appendLocked(b, -1, true, time.Time{}, done)
 }
 
 // Verification is the time between the question to the coordinator whether a

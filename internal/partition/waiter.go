@@ -36,6 +36,8 @@ func (p *Partition) RemoveWaiter(w *Waiter) {
 	p.waiters.Unlock()
 }
 
+// wake signals the waiters. What they wait for is above or below the high
+// watermark; followers wait for the log's end and have wakeFollowers.
 func (p *Partition) wake() {
 	p.waiters.Lock()
 	for w := range p.waiters.set {

@@ -1,0 +1,419 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+)
+
+// trio makes the topic one of three replicas that this broker leads.
+func (w *world) trio(isr []int32, configs map[string]string) *Partition {
+	return w.apply(func(t *metadata.Topic) {
+		t.Configs = configs
+		p := t.Partitions[0]
+		p.Replicas, p.ISR = []int32{1, 2, 3}, isr
+	})
+}
+
+// fetchAs is a fetch of a follower that has everything below offset.
+func fetchAs(p *Partition, id int32, offset, durable int64) (ReadResult, error) {
+	last := int32(-1)
+	if offset > 0 {
+		last, _ = p.Log().EpochAt(offset - 1)
+	}
+	res, err := p.ReadReplica(ReadRequest{Offset: offset, MaxBytes: 1 << 20, AtLeastOne: true, CurrentLeaderEpoch: -1, LastFetchedEpoch: last},
+		Replica{ID: id, BrokerEpoch: -1, Durable: durable})
+	res.View.Release()
+	return res, err
+}
+
+func (w *world) fetchAs(p *Partition, id int32, offset int64) {
+	w.t.Helper()
+	if _, err := fetchAs(p, id, offset, offset); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) unanswered(c chan answer) {
+	w.t.Helper()
+	select {
+	case a := <-c:
+		w.t.Fatalf("answered too early: %+v", a)
+	default:
+	}
+}
+
+// acks=all waits for the disks of all members of the ISR, one fetch after the
+// other; a follower that only has it in memory does not count.
+func TestAcksAllWaitsForTheISR(t *testing.T) {
+	w := newWorld(t)
+	p := w.trio([]int32{1, 2, 3}, map[string]string{"min.insync.replicas": "2"})
+	c := produce(p, batch(2), -1)
+	w.unanswered(c)
+	res, err := p.ReadReplica(ReadRequest{MaxBytes: 1 << 20, AtLeastOne: true, CurrentLeaderEpoch: 3, LastFetchedEpoch: -1}, Replica{ID: 2, BrokerEpoch: -1})
+	if err != nil || res.View.Len() == 0 || res.HighWatermark != 0 {
+		t.Fatalf("a follower reads above the high watermark: %d bytes, %+v, %v", res.View.Len(), res, err)
+	}
+	res.View.Release()
+	w.fetchAs(p, 2, 2)
+	if _, err := fetchAs(p, 3, 2, 0); err != nil {
+		t.Fatal(err)
+	}
+	w.unanswered(c)
+	if hw := p.HighWatermark(); hw != 0 {
+		t.Fatalf("high watermark %d while replica 3 has nothing on its disk", hw)
+	}
+	w.fetchAs(p, 3, 2)
+	if a := w.wait(c); a.err != nil || a.r.BaseOffset != 0 {
+		t.Fatal(a)
+	}
+	if hw := p.HighWatermark(); hw != 2 {
+		t.Fatalf("high watermark %d", hw)
+	}
+}
+
+// Below min.insync.replicas acks=all is refused before the append, and a write
+// that waits when the ISR shrinks is told so. acks=1 goes on and is not committed.
+func TestMinInSyncReplicas(t *testing.T) {
+	w := newWorld(t)
+	configs := map[string]string{"min.insync.replicas": "2", "durability": "replicated"}
+	p := w.trio([]int32{1, 2}, configs)
+	w.fetchAs(p, 2, 0)
+	c := produce(p, batch(1), -1)
+	w.unanswered(c)
+	w.apply(func(t *metadata.Topic) {
+		t.Partitions[0].ISR, t.Partitions[0].PartitionEpoch = []int32{1}, 1
+	})
+	if a := w.wait(c); !errors.Is(a.err, ErrNotEnoughReplicasAfter) {
+		t.Fatalf("waiting write: %v", a.err)
+	}
+	if a := w.wait(produce(p, batch(1), -1)); !errors.Is(a.err, ErrNotEnoughReplicas) {
+		t.Fatalf("new write: %v", a.err)
+	}
+	if a := w.wait(produce(p, batch(1), 1)); a.err != nil {
+		t.Fatal(a.err)
+	}
+	if hw := p.HighWatermark(); hw != 0 {
+		t.Fatalf("high watermark %d with one replica in sync of two needed", hw)
+	}
+	w.fetchAs(p, 2, 2)
+	w.apply(func(t *metadata.Topic) {
+		t.Partitions[0].ISR, t.Partitions[0].PartitionEpoch = []int32{1, 2}, 2
+	})
+	if hw := p.HighWatermark(); hw != 2 {
+		t.Fatalf("high watermark %d after the return", hw)
+	}
+}
+
+func TestDeposedLeaderAnswersItsWaitingWrites(t *testing.T) {
+	w := newWorld(t)
+	p := w.trio([]int32{1, 2}, nil)
+	c := produce(p, batch(1), -1)
+	w.apply(func(t *metadata.Topic) { t.Partitions[0].Leader, t.Partitions[0].LeaderEpoch = 2, 4 })
+	if a := w.wait(c); !errors.Is(a.err, ErrNotLeader) {
+		t.Fatal(a.err)
+	}
+}
+
+func TestWaitingWriteRunsOutOfTime(t *testing.T) {
+	w := newWorld(t)
+	p := w.trio([]int32{1, 2}, nil)
+	c := make(chan answer, 1)
+	p.Produce(batch(1), ProduceOptions{Acks: -1, Timeout: 3 * time.Second}, func(r ProduceResult, err error) { c <- answer{r, err} })
+	for range 3 {
+		w.clock.Advance(time.Second)
+		w.unanswered(c)
+	}
+	for deadline := time.Now().Add(10 * time.Second); len(c) == 0; w.clock.Advance(ackCheck) {
+		if time.Now().After(deadline) {
+			t.Fatal("no answer")
+		}
+		time.Sleep(time.Millisecond) // the timer's goroutine needs the processor
+	}
+	if a := <-c; !errors.Is(a.err, ErrTimedOut) {
+		t.Fatal(a.err)
+	}
+	w.fetchAs(p, 2, 1) // it is in the log all the same
+	for deadline := time.Now().Add(10 * time.Second); p.HighWatermark() != 1; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("high watermark %d", p.HighWatermark())
+		}
+	}
+}
+
+// A follower whose history is another one gets no records and does not count.
+func TestDivergedFollowerDoesNotCount(t *testing.T) {
+	w := newWorld(t)
+	p := w.trio([]int32{1, 2}, map[string]string{"durability": "replicated"})
+	w.wait(produce(p, batch(3), 1))
+	for name, c := range map[string]struct {
+		r   ReadRequest
+		end int64
+	}{
+		"an epoch that we do not have": {ReadRequest{Offset: 3, LastFetchedEpoch: 2, CurrentLeaderEpoch: 3}, 0},
+		"more of an epoch":             {ReadRequest{Offset: 4, LastFetchedEpoch: 3, CurrentLeaderEpoch: 3}, 3},
+	} {
+		res, err := p.ReadReplica(c.r, Replica{ID: 2, BrokerEpoch: -1, Durable: c.r.Offset})
+		if err != nil || res.Diverging == nil || res.Diverging.End != c.end {
+			t.Errorf("%s: %+v, %v", name, res, err)
+		}
+		if hw := p.HighWatermark(); hw != 0 {
+			t.Errorf("%s: high watermark %d", name, hw)
+		}
+	}
+	if _, err := p.ReadReplica(ReadRequest{CurrentLeaderEpoch: 2, LastFetchedEpoch: -1}, Replica{ID: 2}); !errors.Is(err, ErrFencedEpoch) {
+		t.Errorf("old leader epoch: %v", err)
+	}
+	if _, err := p.ReadReplica(ReadRequest{CurrentLeaderEpoch: 3, LastFetchedEpoch: -1}, Replica{ID: 9}); !errors.Is(err, ErrUnknownEpoch) {
+		t.Errorf("no replica: %v", err)
+	}
+}
+
+// A new leader appends at once, but does not say where the log ends before the
+// ISR has what was in it (rule 9).
+func TestElectedIsNotYetLeader(t *testing.T) {
+	w := newWorld(t)
+	p := w.trio([]int32{1, 2}, map[string]string{"durability": "replicated"})
+	w.fetchAs(p, 2, 0)
+	w.wait(produce(p, batch(3), 1))
+	w.apply(func(t *metadata.Topic) { t.Partitions[0].Leader, t.Partitions[0].LeaderEpoch = 2, 4 })
+	w.apply(func(t *metadata.Topic) { t.Partitions[0].Leader, t.Partitions[0].LeaderEpoch = 1, 5 })
+	if _, _, _, err := p.ListOffset(Latest, ReadUncommitted, 5); !errors.Is(err, ErrOffsetNotAvailable) {
+		t.Fatalf("end offset of an elected leader: %v", err)
+	}
+	if a := w.wait(produce(p, batch(1), 1)); a.err != nil {
+		t.Fatal(a.err)
+	}
+	w.fetchAs(p, 2, 3)
+	if o, _, _, err := p.ListOffset(Latest, ReadUncommitted, 5); err != nil || o != 3 {
+		t.Fatalf("%d, %v", o, err)
+	}
+}
+
+// Without the controller's answer within the session a leader leads nothing.
+func TestLeaseRunsOut(t *testing.T) {
+	w := newWorld(t)
+	w.close()
+	var valid atomic.Bool
+	valid.Store(true)
+	w.open()
+	w.m.Close()
+	w.m = NewManager(Options{NodeID: self, Stores: w.m.o.Stores, Clock: w.clock, Logger: w.m.o.Logger, Lease: valid.Load})
+	p := w.apply(func(*metadata.Topic) {})
+	if a := w.wait(produce(p, batch(1), -1)); a.err != nil {
+		t.Fatal(a.err)
+	}
+	valid.Store(false)
+	if a := w.wait(produce(p, batch(1), 1)); !errors.Is(a.err, ErrNotLeader) {
+		t.Errorf("produce: %v", a.err)
+	}
+	if _, err := p.Read(ReadRequest{MaxBytes: 1 << 20, CurrentLeaderEpoch: -1, LastFetchedEpoch: -1}); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("fetch: %v", err)
+	}
+	if _, _, _, err := p.ListOffset(Latest, ReadUncommitted, -1); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("list offsets: %v", err)
+	}
+	if _, err := fetchAs(p, 2, 0, 0); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("replica fetch: %v", err)
+	}
+}
+
+// keeper is a controller that answers as it is told.
+type keeper struct {
+	asked  chan []ISRChange
+	answer chan []ISRResult
+}
+
+func (k *keeper) alter(ctx context.Context, changes []ISRChange) []ISRResult {
+	select {
+	case k.asked <- changes:
+	case <-ctx.Done():
+		return nil
+	}
+	select {
+	case a := <-k.answer:
+		return a
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+func newKeptWorld(t *testing.T) (*world, *keeper) {
+	k := &keeper{asked: make(chan []ISRChange), answer: make(chan []ISRResult)}
+	w := newWorld(t)
+	w.m.Close()
+	w.m = NewManager(Options{NodeID: self, Stores: w.m.o.Stores, Clock: w.clock, Logger: w.m.o.Logger, AlterISR: k.alter})
+	w.image = metadata.NewImage()
+	w.m.Apply(nil, w.image)
+	return w, k
+}
+
+// register puts a broker into the metadata.
+func (w *world) register(id int32, epoch int64, fenced bool) {
+	prev := w.image
+	e := prev.Edit()
+	e.PutBroker(&metadata.Broker{ID: id, Epoch: epoch, Fenced: fenced})
+	w.image = e.Image(prev.Revision + 1)
+	w.m.Apply(prev, w.image)
+}
+
+func (k *keeper) next(t *testing.T) ISRChange {
+	t.Helper()
+	select {
+	case c := <-k.asked:
+		if len(c) != 1 {
+			t.Fatalf("%+v", c)
+		}
+		return c[0]
+	case <-time.After(10 * time.Second):
+		t.Fatal("no proposal")
+	}
+	return ISRChange{}
+}
+
+func ids(c ISRChange) (out []int32) {
+	for _, m := range c.ISR {
+		out = append(out, m.ID)
+	}
+	return out
+}
+
+// Who has caught up is proposed with its broker epoch; while that is in flight it
+// counts, and what the controller refuses for good counts no more.
+func TestExpandsTheISR(t *testing.T) {
+	w, k := newKeptWorld(t)
+	w.register(2, 20, false)
+	p := w.trio([]int32{1}, map[string]string{"durability": "replicated"})
+	if a := w.wait(produce(p, batch(3), -1)); a.err != nil {
+		t.Fatal(a.err)
+	}
+	read := func(offset, epoch int64) error {
+		res, err := p.ReadReplica(ReadRequest{Offset: offset, CurrentLeaderEpoch: 3, LastFetchedEpoch: -1}, Replica{ID: 2, BrokerEpoch: epoch, Durable: -1})
+		res.View.Release()
+		return err
+	}
+	if err := read(3, 19); !errors.Is(err, ErrNotLeader) {
+		t.Fatalf("fetch of an old registration: %v", err)
+	}
+	if err := read(2, 20); err != nil {
+		t.Fatal(err)
+	}
+	if err := read(3, 20); err != nil {
+		t.Fatal(err)
+	}
+	c := k.next(t)
+	if !slices.Equal(ids(c), []int32{1, 2}) || c.ISR[1].Epoch != 20 || c.LeaderEpoch != 3 {
+		t.Fatalf("proposed %+v", c)
+	}
+	waits := produce(p, batch(1), -1)
+	w.unanswered(waits) // 2 may be in the ISR by now
+	k.answer <- []ISRResult{{Err: ErrISRRefused}}
+	if a := w.wait(waits); a.err != nil {
+		t.Fatal(a.err)
+	}
+	// Refused, not forgotten: with the next fetch it is asked for again.
+	if err := read(4, 20); err != nil {
+		t.Fatal(err)
+	}
+	k.next(t)
+	waits = produce(p, batch(1), -1)
+	k.answer <- []ISRResult{{PartitionEpoch: 1}}
+	w.apply(func(t *metadata.Topic) { t.Partitions[0].ISR, t.Partitions[0].PartitionEpoch = []int32{1, 2}, 1 })
+	w.unanswered(waits)
+	if err := read(5, 20); err != nil {
+		t.Fatal(err)
+	}
+	if a := w.wait(waits); a.err != nil {
+		t.Fatal(a.err)
+	}
+}
+
+// A fenced broker does not join; it does when it is fenced no more, without a
+// fetch of its own that would mention the partition again (KIP-841).
+func TestJoinsWhenUnfenced(t *testing.T) {
+	w, k := newKeptWorld(t)
+	w.register(2, 20, true)
+	p := w.trio([]int32{1}, nil)
+	w.fetchAs(p, 2, 0)
+	select {
+	case c := <-k.asked:
+		t.Fatalf("a fenced broker is proposed: %+v", c)
+	default:
+	}
+	w.register(2, 20, false)
+	if c := k.next(t); !slices.Equal(ids(c), []int32{1, 2}) {
+		t.Fatalf("%+v", c)
+	}
+}
+
+// Who is not caught up for too long is proposed to leave; until that is in force
+// writes wait for it.
+func TestShrinksTheISR(t *testing.T) {
+	w, k := newKeptWorld(t)
+	w.register(2, 20, false)
+	w.register(3, 30, false)
+	p := w.trio([]int32{1, 2, 3}, map[string]string{"durability": "replicated"})
+	w.fetchAs(p, 2, 0)
+	w.fetchAs(p, 3, 0)
+	waits := produce(p, batch(1), -1)
+	var c []ISRChange
+	for deadline := time.Now().Add(10 * time.Second); c == nil; {
+		w.clock.Advance(time.Second)
+		w.fetchAs(p, 2, 1)
+		select {
+		case c = <-k.asked:
+		case <-time.After(time.Millisecond): // the keeper's goroutine needs the processor
+			if time.Now().After(deadline) {
+				t.Fatal("no proposal")
+			}
+		}
+	}
+	if !slices.Equal(ids(c[0]), []int32{1, 2}) {
+		t.Fatalf("proposed %+v", c)
+	}
+	w.unanswered(waits)
+	k.answer <- []ISRResult{{PartitionEpoch: 1}}
+	w.apply(func(t *metadata.Topic) { t.Partitions[0].ISR, t.Partitions[0].PartitionEpoch = []int32{1, 2}, 1 })
+	if a := w.wait(waits); a.err != nil {
+		t.Fatal(a.err)
+	}
+}
+
+// A follower's queue hears of every append, also of those that are not committed,
+// and of nothing else that would end its wait.
+func TestFollowersWakeOnAppend(t *testing.T) {
+	w := newWorld(t)
+	p := w.trio([]int32{1, 2, 3}, map[string]string{"durability": "replicated"})
+	q := NewFollowQueue()
+	f := q.NewFollow("x")
+	p.Follow(f)
+	w.wait(produce(p, batch(1), 1))
+	select {
+	case <-q.C:
+	default:
+		t.Fatal("not woken by an append")
+	}
+	if got := q.Take(nil); len(got) != 1 || got[0] != f {
+		t.Fatalf("%v", got)
+	}
+	w.fetchAs(p, 2, 1)
+	w.fetchAs(p, 3, 1)
+	select {
+	case <-q.C:
+		t.Fatal("woken by the high watermark")
+	default:
+	}
+	if got := q.Take(nil); len(got) != 1 {
+		t.Fatalf("not told of the high watermark: %v", got)
+	}
+	p.Unfollow(f)
+	w.wait(produce(p, batch(1), 1))
+	if got := q.Take(nil); len(got) != 0 {
+		t.Fatal("told after it left")
+	}
+}
