@@ -404,6 +404,7 @@ func newGroups(cfg *config.Config, live *liveConfig, b *broker) (*group.Coordina
 		ConsumerSettings:              live.groups(b.controller.Image),
 		ConsumerMaxSize:               int(cfg.Int("group.consumer.max.size")),
 		ConsumerMigration:             group.MigrationPolicy(cfg.String("group.consumer.migration.policy")),
+		WriteTimeout:                  cfg.Duration("offsets.commit.timeout.ms"),
 		MaxOffsetMetadataBytes:        int(cfg.Int("offset.metadata.max.bytes")),
 		OffsetsRetention:              time.Duration(cfg.Int("offsets.retention.minutes")) * time.Minute,
 		OffsetsRetentionCheck:         cfg.Duration("offsets.retention.check.interval.ms"),

@@ -122,6 +122,7 @@ var serverKeys = []key{
 	{name: "offsets.topic.segment.bytes", kind: bytesize, def: "104857600", min: 1 << 20, max: 1<<31 - 1, doc: "Its segment size."},
 	{name: "offsets.retention.minutes", kind: integer, def: "10080", min: 1, max: 1 << 30, doc: "How long offsets outlive the last member of their group."},
 	{name: "offsets.retention.check.interval.ms", kind: milliseconds, def: "600000", min: 1, doc: "Time between two looks for expired offsets."},
+	{name: "offsets.commit.timeout.ms", kind: milliseconds, def: "5000", min: 1, doc: "How long a request to a group waits until all replicas in sync have what it wrote. Then the client is told to ask again."},
 	{name: "offset.metadata.max.bytes", kind: bytesize, def: "4096", max: 32767, doc: "Longest string beside a committed offset."},
 	{name: "group.initial.rebalance.delay.ms", kind: milliseconds, def: "3000", doc: "How long the first rebalance of an empty group waits for more members."},
 	{name: "group.min.session.timeout.ms", kind: milliseconds, def: "6000", min: 1, doc: "Shortest session timeout a member may ask for."},

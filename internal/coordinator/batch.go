@@ -1,6 +1,8 @@
 package coordinator
 
 import (
+	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockstep-kafka/lockstep/internal/record"
@@ -11,7 +13,8 @@ type Write struct {
 	Records []record.Record // keys and values; a nil value is a tombstone
 	Size    int             // of the records, at most
 	// Done hears what became of it, on the shard's goroutine. Writes are told in
-	// the order in which they were enqueued.
+	// the order in which they were enqueued. It is not called if the shard ends
+	// first.
 	Done func(now time.Time, err error)
 	// Append, if not nil, appends the records in the place of the shard's options:
 	// the write has a batch of its own.
@@ -29,11 +32,19 @@ type batch struct {
 	writes []Write
 	bytes  int
 	sent   []*sentBatch
+	// unsettled are the bytes of sent. Read when requests come.
+	unsettled atomic.Int64
 }
+
+// maxUnsettledBytes bounds what waits for the log's acknowledgement, which takes
+// long while a replica is slow. Every client has a request or two under way, so
+// this is many clients.
+const maxUnsettledBytes = 16 << 20
 
 // sentBatch is one append without an answer so far.
 type sentBatch struct {
 	writes []Write
+	bytes  int64
 	ended  bool
 	err    error
 }
@@ -64,7 +75,7 @@ func (s *Shard) Flush(now time.Time) {
 			recs = append(recs, r)
 		}
 	}
-	sent := &sentBatch{writes: b.writes}
+	sent := &sentBatch{writes: b.writes, bytes: int64(b.bytes)}
 	b.writes, b.bytes = nil, 0
 	s.o.BeforeAppend()
 	if own := sent.writes[0].Append; own != nil {
@@ -85,6 +96,7 @@ func (s *Shard) Send(now time.Time, write func(done func(error)), done func(now 
 // send appends one batch; settle hears of it in its turn.
 func (s *Shard) send(b *sentBatch, write func(done func(error))) {
 	s.batch.sent = append(s.batch.sent, b)
+	s.batch.unsettled.Add(b.bytes)
 	write(func(err error) {
 		_ = s.Post(func(now time.Time) { // refused: the shard has ended
 			b.ended, b.err = true, err
@@ -93,7 +105,9 @@ func (s *Shard) send(b *sentBatch, write func(done func(error))) {
 	})
 }
 
-// settle tells the writes what became of them, in order.
+// settle tells the writes what became of them, in order. With one that is neither
+// stored nor refused, what the machines know is worth nothing any more: the log
+// may come to say something else. So it is when another leader writes.
 func (s *Shard) settle(now time.Time) {
 	for len(s.batch.sent) > 0 && s.batch.sent[0].ended {
 		b := s.batch.sent[0]
@@ -103,6 +117,11 @@ func (s *Shard) settle(now time.Time) {
 			s.o.Refusals.Inc()
 			s.Logger.Warn("coordinator's batch not stored", "writes", len(b.writes), "err", b.err)
 		}
+		if errors.Is(b.err, ErrUnsettled) || errors.Is(b.err, ErrNotCoordinator) {
+			s.restart()
+			return
+		}
+		s.batch.unsettled.Add(-b.bytes)
 		for _, w := range b.writes {
 			w.Done(now, b.err)
 		}

@@ -22,5 +22,9 @@
 // somebody asks for a coordinator first.
 //
 // What may fail: an append that is refused fails what depended on it and nothing
-// else; a load that fails is tried again each second.
+// else. One that is neither stored nor refused, because the leadership went before
+// the acknowledgement, say, is no answer: the shard begins anew from the log, so
+// that what it tells is what the log says (ErrUnsettled). One that is late is
+// answered so, and takes effect when it is stored. A load that fails is tried again
+// each second.
 package coordinator

@@ -12,4 +12,8 @@ var (
 	// ErrNotAvailable: the topic does not exist yet, or its log did not take the
 	// write; find the coordinator anew.
 	ErrNotAvailable = errors.New("the coordinator is not available")
+	// ErrUnsettled: a batch is in the log and was not acknowledged, so whoever
+	// leads later may find it there. Nobody is told either outcome: the shard
+	// begins anew from the log.
+	ErrUnsettled = errors.New("what was written may still be committed")
 )

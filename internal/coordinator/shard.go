@@ -29,7 +29,8 @@ type ShardOptions struct {
 	// Append writes one batch in the given leader epoch and calls done once the
 	// batch is acknowledged or refused. It must not wait for the acknowledgement
 	// itself; done may run on any goroutine and even before Append returns. The
-	// batch is the log's from then on.
+	// batch is the log's from then on. An error says that nothing was written,
+	// except for ErrUnsettled.
 	Append func(partition, leaderEpoch int32, batch []byte, done func(error))
 	// BeforeAppend is called before each batch: a fault point's place.
 	BeforeAppend func()
@@ -37,6 +38,9 @@ type ShardOptions struct {
 	MaxWriteBytes int
 	// MaxQueued bounds the requests that wait for a shard's goroutine.
 	MaxQueued int
+	// Alive tells whether the cluster still counts on this broker: one that was cut
+	// off may have been replaced and not know it. Nil: always.
+	Alive func() bool
 
 	// Loads are the seconds that replays took, Refusals the batches that the log
 	// did not take.
@@ -79,6 +83,9 @@ type Shard struct {
 	tickets Ticket // last given out
 
 	batch batch
+
+	// replace puts a new shard in the place of this one. Set by Shards before run.
+	replace func()
 }
 
 // NewShard makes a shard of a partition; Shards runs it.
@@ -116,17 +123,28 @@ func (s *Shard) stop() {
 // that. A refusal means that the shard has ended.
 func (s *Shard) Post(task func(now time.Time)) error { return s.post(false, task) }
 
+// restart ends the shard, with everything that waits, and begins another one in
+// the same epoch, which loads what the log says.
+func (s *Shard) restart() {
+	s.Logger.Warn("coordinator's partition is loaded again")
+	s.replace()
+}
+
+func (s *Shard) alive() bool { return s.o.Alive == nil || s.o.Alive() }
+
 // post queues a task. Requests are refused while the shard loads or is full.
 func (s *Shard) post(request bool, task func(now time.Time)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.mu.closed:
+	case s.mu.closed, request && !s.alive():
 		return ErrNotCoordinator
 	case request && s.mu.loading:
 		return ErrLoading
 	case request && s.mu.requests >= s.o.MaxQueued:
 		return fmt.Errorf("%w: %d requests are waiting", ErrNotAvailable, s.mu.requests)
+	case request && s.batch.unsettled.Load() > maxUnsettledBytes:
+		return fmt.Errorf("%w: the log has not acknowledged %d bytes so far", ErrNotAvailable, s.batch.unsettled.Load())
 	case request:
 		s.mu.requests++
 	}
@@ -145,9 +163,14 @@ func (s *Shard) Requests() int {
 	return s.mu.requests
 }
 
-// Ask posts a request and waits for its answer. fn runs on the shard's
-// goroutine and sees to it that the ticket is answered with a T.
-func Ask[T any](ctx context.Context, s *Shard, fn func(now time.Time, to Ticket)) (T, error) {
+// Waiting are the callers who wait for an answer; only for tasks.
+func (s *Shard) Waiting() int { return len(s.waiting) }
+
+// Ask posts a request and waits for its answer, for limit at most if that is not
+// 0. fn runs on the shard's goroutine and sees to it that the ticket is answered
+// with a T. Who waits no more has not taken back what was asked: a write that is
+// late takes effect when the log has it.
+func Ask[T any](ctx context.Context, s *Shard, limit time.Duration, fn func(now time.Time, to Ticket)) (T, error) {
 	answer := make(chan T, 1)
 	err := s.post(true, func(now time.Time) {
 		s.tickets++
@@ -161,11 +184,22 @@ func Ask[T any](ctx context.Context, s *Shard, fn func(now time.Time, to Ticket)
 	if err != nil {
 		return none, err
 	}
+	var late <-chan time.Time
+	if limit > 0 {
+		timer := s.o.Clock.NewTimer(limit)
+		defer timer.Stop()
+		late = timer.C()
+	}
 	select {
 	case t := <-answer:
+		if !s.alive() {
+			return none, ErrNotCoordinator
+		}
 		return t, nil
 	case <-ctx.Done():
 		return none, ctx.Err()
+	case <-late:
+		return none, fmt.Errorf("%w: no answer for %s, because the log has not acknowledged it", ErrNotAvailable, limit)
 	case <-s.done:
 		return none, ErrNotCoordinator
 	}
@@ -202,9 +236,14 @@ func (s *Shard) drain() {
 	s.mu.Unlock()
 	now := s.o.Clock.Now()
 	for _, task := range tasks {
+		if s.ctx.Err() != nil {
+			return // a task before has ended the shard
+		}
 		task(now)
 	}
-	s.Flush(now)
+	if s.ctx.Err() == nil {
+		s.Flush(now)
+	}
 }
 
 // LoadRetry is the wait before a failed load is tried again: short, because everybody stands

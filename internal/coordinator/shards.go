@@ -18,6 +18,7 @@ type Shards[S interface{ Base() *Shard }] struct {
 	mu struct {
 		sync.RWMutex
 		byPartition map[int32]S
+		id          metadata.TopicID // of the topic whose partitions these are; Follow's
 		closed      bool
 	}
 	running sync.WaitGroup // the shards' goroutines
@@ -63,9 +64,24 @@ func (x *Shards[S]) BecomeLeader(partition, leaderEpoch int32) {
 		}
 		old.Base().stop()
 	}
+	x.startLocked(partition, leaderEpoch)
+}
+
+func (x *Shards[S]) startLocked(partition, leaderEpoch int32) {
 	s := x.newShard(partition, leaderEpoch)
+	s.Base().replace = func() { x.replace(s.Base()) }
 	x.mu.byPartition[partition] = s
 	x.running.Go(s.Base().run)
+}
+
+// replace ends a shard and begins another one in its place and epoch.
+func (x *Shards[S]) replace(old *Shard) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	old.stop()
+	if s, ok := x.mu.byPartition[old.Partition]; ok && s.Base() == old && !x.mu.closed {
+		x.startLocked(old.Partition, old.Epoch)
+	}
 }
 
 // Resign drops a partition; those who wait find the new coordinator.
@@ -84,6 +100,11 @@ func (x *Shards[S]) Follow(next *metadata.Image) {
 	lead := map[int32]int32{}
 	t := next.Topic(x.topic)
 	if t != nil {
+		if x.another(t.ID) {
+			for _, s := range x.All() {
+				x.Resign(s.Base().Partition) // its epochs say nothing about the new topic's
+			}
+		}
 		for _, p := range t.Partitions {
 			if p.Leader == x.nodeID {
 				lead[p.Index] = p.LeaderEpoch
@@ -101,6 +122,15 @@ func (x *Shards[S]) Follow(next *metadata.Image) {
 	if t != nil {
 		x.see()
 	}
+}
+
+// another notes which topic has the name, and tells whether that is another one.
+func (x *Shards[S]) another(id metadata.TopicID) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	was := x.mu.id
+	x.mu.id = id
+	return was != id
 }
 
 func has(set map[int32]int32, p int32) bool {

@@ -53,11 +53,13 @@ func (s *Store) Append(index, leaderEpoch int32, batch []byte, done func(error))
 
 // Refusal puts a partition's refusal in the words of this package, and in those
 // alone: a client that asked a coordinator must not be told that a partition has
-// another leader.
+// another leader. Too few replicas in sync is ErrNotAvailable, as with Kafka.
 func Refusal(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, partition.ErrMayCommit):
+		return fmt.Errorf("%w: %v", ErrUnsettled, err)
 	case errors.Is(err, partition.ErrNotLeader), errors.Is(err, partition.ErrFencedEpoch),
 		errors.Is(err, partition.ErrUnknownEpoch), errors.Is(err, partition.ErrUnknown), errors.Is(err, partition.ErrClosed):
 		return fmt.Errorf("%w: %v", ErrNotCoordinator, err)
@@ -72,8 +74,9 @@ const loadBytes = 1 << 20
 
 // Load calls fn for each batch of a partition up to the log end, waiting for the
 // high watermark to get there: what the log holds at that moment may be
-// acknowledged later, so it must not be missed. Batches are valid during the call
-// only.
+// acknowledged later, so it must not be missed. The partition must have taken up
+// its leadership in just that epoch: before, the log may be behind what the epoch
+// begins with. Batches are valid during the call only.
 func (s *Store) Load(ctx context.Context, index, leaderEpoch int32, fn func(record.Batch) error) error {
 	p := s.Partition(index)
 	if p == nil {
@@ -83,7 +86,10 @@ func (s *Store) Load(ctx context.Context, index, leaderEpoch int32, fn func(reco
 	p.AddWaiter(w)
 	defer p.RemoveWaiter(w)
 
-	info := p.Info()
+	info := p.Info() // the log's end is looked at after the leadership
+	if !info.Leader || info.LeaderEpoch != leaderEpoch {
+		return fmt.Errorf("%s: %w: it is in epoch %d, not leader in %d", p.Key(), partition.ErrNotLeader, info.LeaderEpoch, leaderEpoch)
+	}
 	end := info.LogEnd
 	var buf []byte
 	for at := info.LogStart; at < end && ctx.Err() == nil; {

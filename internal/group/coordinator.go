@@ -128,7 +128,7 @@ func (c *Coordinator) Join(ctx context.Context, r *JoinRequest) JoinResult {
 		}
 		newID += "-" + c.o.NewID()
 	}
-	res, err := ask[JoinResult](ctx, s, func(now time.Time, to ticket) {
+	res, err := coordinator.Ask[JoinResult](ctx, s.Shard, untilMembersCome, func(now time.Time, to ticket) {
 		sl, err := s.group(r.Group, r.MemberID == "", now)
 		if err != nil {
 			if errors.Is(err, ErrNotFound) {
@@ -202,7 +202,7 @@ func (c *Coordinator) Sync(ctx context.Context, r *SyncRequest) SyncResult {
 	if r.Group == "" {
 		return SyncResult{Err: ErrInvalidGroupID}
 	}
-	res, err := onGroup(ctx, c, r.Group, func(s *shard, sl *slot, now time.Time, to ticket) {
+	res, err := onGroupWithin(ctx, c, untilMembersCome, r.Group, func(s *shard, sl *slot, now time.Time, to ticket) {
 		s.step(sl, now, syncInput{to, r})
 	}, SyncResult{Err: ErrUnknownMember})
 	if err != nil {
@@ -263,12 +263,22 @@ func first(errs ...error) error {
 // onGroup asks a group that exists; unknown is the answer if it does not.
 func onGroup[T any](ctx context.Context, c *Coordinator, group string,
 	fn func(s *shard, sl *slot, now time.Time, to ticket), unknown T) (T, error) {
+	return onGroupWithin(ctx, c, c.o.WriteTimeout, group, fn, unknown)
+}
+
+// untilMembersCome in the place of a time limit: joins and syncs wait for other
+// members, and the group knows for how long.
+const untilMembersCome = 0
+
+// onGroupWithin is onGroup with a time limit of its own.
+func onGroupWithin[T any](ctx context.Context, c *Coordinator, limit time.Duration, group string,
+	fn func(s *shard, sl *slot, now time.Time, to ticket), unknown T) (T, error) {
 	s, err := c.shard(group)
 	if err != nil {
 		var none T
 		return none, err
 	}
-	return ask[T](ctx, s, func(now time.Time, to ticket) {
+	return coordinator.Ask[T](ctx, s.Shard, limit, func(now time.Time, to ticket) {
 		sl, err := s.group(group, false, now)
 		if err != nil {
 			s.Answer(to, unknown)

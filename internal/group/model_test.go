@@ -10,44 +10,55 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/lockstep-kafka/lockstep/fixtures/replicated"
 	"github.com/lockstep-kafka/lockstep/internal/clock"
 )
 
-// Random commits, deletions, refused appends, sweeps and restarts, against a
-// map. What was answered without an error is there, and nothing else, before
-// and after every restart.
+// Random commits, deletions, refused appends, sweeps, restarts and moves between
+// two brokers, against a map. What was answered without an error is there, and
+// nothing else, before and after every restart and move.
 func TestOffsetsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ctx := context.Background()
-		log, clk := newMemoryLog(2), clock.NewManual(epoch0)
+		topic, clk := replicated.New(TopicName, 2), clock.NewManual(epoch0)
 		refuse := false
-		log.before = func(int32) error {
-			if refuse {
-				return errors.New("refused")
-			}
-			return nil
-		}
-		o := log.options(clk)
+		o := newMemoryLog(2).options(clk)
 		o.OffsetsRetentionCheck = time.Hour
 		o.OffsetsRetention = 10 * time.Hour
 		o.MaxWriteBytes = 1024 // tombstones need several writes
-		epoch := int32(0)
-		var c *Coordinator
+		all := map[int32]*Coordinator{}
+		c, leader := (*Coordinator)(nil), int32(1) // whose coordinator c is
 		open := func() {
-			epoch++
-			var err error
-			if c, err = New(o); err != nil {
-				t.Fatal(err)
+			for _, id := range []int32{1, 2} {
+				b, o := topic.Broker(id), o
+				o.NodeID, o.Append, o.Load = id, b.Append, b.Load
+				var err error
+				if all[id], err = New(o); err != nil {
+					t.Fatal(err)
+				}
 			}
-			for p := range log.partitions {
-				c.BecomeLeader(p, epoch)
-			}
-			for _, s := range c.led.All() {
+		}
+		settle := func() {
+			for _, s := range c.led.All() { // the sweep, then what it wrote
+				waitLoaded(s)
 				waitLoaded(s)
 			}
 		}
+		hear := func() {
+			for _, c := range all {
+				c.Apply(nil, topic.Image())
+			}
+			c = all[leader]
+			settle()
+		}
+		shut := func() {
+			for _, c := range all {
+				c.Close()
+			}
+		}
 		open()
-		defer func() { c.Close() }()
+		hear()
+		defer shut()
 
 		type value struct {
 			offset int64
@@ -113,14 +124,17 @@ func TestOffsetsModel(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
-			"refuse or not": func(t *rapid.T) { refuse = !refuse },
+			"refuse or not": func(t *rapid.T) {
+				refuse = !refuse
+				topic.Refuse(nil)
+				if refuse {
+					topic.Refuse(errors.New("refused"))
+				}
+			},
 			"time": func(t *rapid.T) {
 				for range rapid.IntRange(1, 5).Draw(t, "hours") {
 					clk.Advance(time.Hour)
-					for _, s := range c.led.All() { // the sweep, then what it wrote
-						waitLoaded(s)
-						waitLoaded(s)
-					}
+					settle()
 				}
 				if refuse {
 					return
@@ -133,8 +147,23 @@ func TestOffsetsModel(t *testing.T) {
 				}
 			},
 			"restart": func(t *rapid.T) {
-				c.Close()
+				shut()
 				open()
+				hear()
+			},
+			"move": func(t *rapid.T) {
+				leader = rapid.Int32Range(1, 2).Draw(t, "to") // or the same one in another epoch
+				topic.Elect(leader, 0)
+				hear()
+			},
+			"zombie": func(t *rapid.T) {
+				zombie := c
+				leader = 3 - leader
+				topic.Elect(leader, 0)
+				if _, err := zombie.Commit(ctx, commit(1)); !errors.Is(err, ErrNotCoordinator) {
+					t.Fatal(err)
+				}
+				hear()
 			},
 			"": func(t *rapid.T) {
 				for _, g := range []string{"a", "b", "c"} {

@@ -38,6 +38,9 @@ type Options struct {
 	// call only. Required.
 	Load func(ctx context.Context, partition, leaderEpoch int32, fn func(record.Batch) error) error
 
+	// Alive tells whether the cluster still counts on this broker; while it does
+	// not, nothing is answered but ErrNotCoordinator. Default: always.
+	Alive func() bool
 	// Clock gives time to deadlines. Default: clock.System().
 	Clock clock.Clock
 	// Logger hears of rebalances, loads and refused writes. Default: discard.
@@ -112,6 +115,10 @@ type Options struct {
 	// MaxQueued bounds the requests waiting for one partition's goroutine.
 	// Default: 65 536.
 	MaxQueued int
+	// WriteTimeout is how long a request waits for the log
+	// (offsets.commit.timeout.ms). Then it is told to ask again; what it asked for
+	// takes effect all the same when the log acknowledges it. Default: 5 s.
+	WriteTimeout time.Duration
 
 	// OffsetsRetention is how long offsets outlive the group's last member, or
 	// the last commit where there were no members (offsets.retention.minutes).
@@ -179,6 +186,7 @@ func (o *Options) EnsureDefaults() {
 	def(&o.MaxOffsetMetadataBytes, 4096)
 	def(&o.MaxWriteBytes, 4<<20)
 	def(&o.MaxQueued, 1<<16)
+	def(&o.WriteTimeout, 5*time.Second)
 	def(&o.OffsetsRetention, 7*24*time.Hour)
 	def(&o.OffsetsRetentionCheck, 10*time.Minute)
 	def(&o.OffsetsTopicPartitions, 50)
@@ -231,6 +239,7 @@ func (o *Options) Validate() error {
 	fault(o.MaxOffsetMetadataBytes < 0 || o.MaxOffsetMetadataBytes > 32767,
 		"group: MaxOffsetMetadataBytes %d must be in [0, 32767]", o.MaxOffsetMetadataBytes)
 	fault(o.MaxWriteBytes < 1024, "group: MaxWriteBytes %d must be at least 1024", o.MaxWriteBytes)
+	fault(o.WriteTimeout <= 0, "group: WriteTimeout %s must be positive", o.WriteTimeout)
 	fault(o.MaxQueued < 1, "group: MaxQueued %d must be positive", o.MaxQueued)
 	fault(o.OffsetsRetention <= 0, "group: OffsetsRetention %s must be positive", o.OffsetsRetention)
 	fault(o.OffsetsRetentionCheck <= 0, "group: OffsetsRetentionCheck %s must be positive", o.OffsetsRetentionCheck)

@@ -11,8 +11,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/lockstep-kafka/lockstep/fixtures/replicated"
 	"github.com/lockstep-kafka/lockstep/internal/clock"
-	"github.com/lockstep-kafka/lockstep/internal/record"
 )
 
 func TestMain(m *testing.M) {
@@ -23,27 +23,30 @@ func TestMain(m *testing.M) {
 	)
 }
 
-// world is what a coordinator stands on: __transaction_state and the partitions
-// that take part, in memory.
+// world is what coordinators of several brokers stand on: __transaction_state and
+// the partitions that take part, in memory.
 type world struct {
 	clock      *clock.Manual
 	partitions int32
 	mu         sync.Mutex
-	batches    map[int32][]record.Batch
+	topic      *replicated.Topic
 	markers    map[TopicPartition][]Marker
 	ids        int64
-	// refuse, if set, is what the log answers; refuseMarker what a partition does.
-	refuse       error
+	// refuseMarker, if set, is what a partition answers.
 	refuseMarker func(TopicPartition) error
 }
 
 func newWorld(partitions int32) *world {
-	return &world{clock: clock.NewManual(epoch0), partitions: partitions, batches: map[int32][]record.Batch{}, markers: map[TopicPartition][]Marker{}, ids: 999}
+	return &world{clock: clock.NewManual(epoch0), partitions: partitions, topic: replicated.New(TopicName, partitions), markers: map[TopicPartition][]Marker{}, ids: 999}
 }
 
-func (w *world) options() Options {
+func (w *world) options() Options { return w.optionsOf(1) }
+
+// optionsOf are those of one broker's coordinator.
+func (w *world) optionsOf(broker int32) Options {
+	b := w.topic.Broker(broker)
 	return Options{
-		Partitions: func() int32 { return w.partitions }, Append: w.append, Load: w.load, Clock: w.clock,
+		NodeID: broker, Partitions: func() int32 { return w.partitions }, Append: b.Append, Load: b.Load, Clock: w.clock,
 		NewProducerID: func(context.Context) (int64, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -54,38 +57,6 @@ func (w *world) options() Options {
 	}
 }
 
-func (w *world) append(p, epoch int32, batch []byte, done func(error)) {
-	w.mu.Lock()
-	b, rest, err := record.Next(batch)
-	if err == nil && len(rest) > 0 {
-		err = errors.New("more than one batch")
-	}
-	if err == nil {
-		err = b.VerifyCRC()
-	}
-	if err == nil {
-		err = w.refuse
-	}
-	if err == nil {
-		b.SetLeaderEpoch(epoch)
-		w.batches[p] = append(w.batches[p], b)
-	}
-	w.mu.Unlock()
-	done(err)
-}
-
-func (w *world) load(_ context.Context, p, _ int32, fn func(record.Batch) error) error {
-	w.mu.Lock()
-	batches := slices.Clone(w.batches[p])
-	w.mu.Unlock()
-	for _, b := range batches {
-		if err := fn(b); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (w *world) writeMarkers(_ context.Context, m Marker, parts []TopicPartition) []error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,6 +64,11 @@ func (w *world) writeMarkers(_ context.Context, m Marker, parts []TopicPartition
 	for i, tp := range parts {
 		if w.refuseMarker != nil {
 			errs[i] = w.refuseMarker(tp)
+		}
+		for _, before := range w.markers[tp] {
+			if before.ProducerID == m.ProducerID && before.CoordinatorEpoch > m.CoordinatorEpoch {
+				errs[i] = ErrCoordinatorFenced
+			}
 		}
 		if errs[i] == nil {
 			w.markers[tp] = append(w.markers[tp], m)
@@ -105,20 +81,33 @@ func (w *world) writeMarkers(_ context.Context, m Marker, parts []TopicPartition
 func (w *world) set(log error, marker func(TopicPartition) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.refuse, w.refuseMarker = log, marker
+	w.topic.Refuse(log)
+	w.refuseMarker = marker
 }
 
-func (w *world) lead(t testing.TB, o Options, epoch int32) *Coordinator {
-	t.Helper()
+// lead makes a coordinator that leads from the given epoch on.
+func (w *world) lead(t interface{ Fatal(...any) }, o Options, epoch int32) *Coordinator {
 	c, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for p := range w.partitions {
-		c.BecomeLeader(p, epoch)
+	if w.epoch() < epoch {
+		w.topic.Elect(o.NodeID, 0)
 	}
-	c.settle()
+	w.hear(c)
 	return c
+}
+
+// leader is who leads all partitions of __transaction_state.
+func (w *world) leader() int32 { return w.topic.Image().Topic(TopicName).Partitions[0].Leader }
+
+// epoch is that of all partitions of __transaction_state.
+func (w *world) epoch() int32 { return w.topic.Image().Topic(TopicName).Partitions[0].LeaderEpoch }
+
+// hear brings a coordinator up to the metadata of now.
+func (w *world) hear(c *Coordinator) {
+	c.Apply(w.topic.Image())
+	c.settle()
 }
 
 // settle returns once every shard has done what was asked of it before, markers

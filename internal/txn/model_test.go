@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +22,8 @@ type producerModel struct {
 
 // Random producers that take one id from each other, in both transaction
 // versions, with logs and partitions that refuse, time that runs out and
-// coordinators that are replaced. What must hold:
+// coordinators that move between two brokers, or are restarted. What must hold:
+//   - what the log says is what the coordinator knew, after every move;
 //   - of one producer epoch all markers say the same;
 //   - a commit that was answered is in every partition of the transaction, once
 //     the world is well again, and its markers are no aborts;
@@ -31,11 +33,31 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ctx := context.Background()
 		w := newWorld(1)
-		o := w.options()
-		o.MaxTimeout, o.HoldAdds = time.Hour, time.Second
-		epoch := int32(1)
-		c := w.leadModel(t, o, epoch)
-		defer func() { c.Close() }()
+		options := func(broker int32) Options {
+			o := w.optionsOf(broker)
+			o.MaxTimeout, o.HoldAdds = time.Hour, time.Second
+			return o
+		}
+		all := map[int32]*Coordinator{}
+		for _, id := range []int32{1, 2} {
+			all[id] = w.lead(t, options(id), 1)
+		}
+		leader := int32(1)
+		c := all[leader]
+		defer func() {
+			for _, c := range all {
+				c.Close()
+			}
+		}()
+		// elect moves the coordinator, or gives it a new epoch where it is; keep is
+		// for what the log has not acknowledged. The one before hears of it later.
+		elect := func(to int32, keep int) (before *Coordinator) {
+			before = c
+			leader, c = to, all[to]
+			w.topic.Elect(to, keep)
+			w.hear(c)
+			return before
+		}
 
 		refused, notYet := errors.New("refused"), errors.New("not yet")
 		var logFails, markersFail bool
@@ -149,10 +171,62 @@ func TestModel(t *testing.T) {
 			},
 			"log":     func(*rapid.T) { logFails = !logFails; weather() },
 			"markers": func(*rapid.T) { markersFail = !markersFail; weather() },
-			"replace": func(t *rapid.T) {
+			"restart": func(t *rapid.T) {
 				c.Close()
-				epoch++
-				c = w.leadModel(t, o, epoch)
+				all[leader] = w.lead(t, options(leader), w.epoch()+1)
+				c = all[leader]
+			},
+			"move": func(t *rapid.T) {
+				was := c.describe("id")
+				before := elect(rapid.Int32Range(1, 2).Draw(t, "to"), 0)
+				w.hear(before)
+				if is := c.describe("id"); is != was && !strings.Contains(was, "Prepare") { // whose markers go on meanwhile
+					t.Fatalf("%s; before the move it was %s", is, was)
+				}
+			},
+			"deposed": func(t *rapid.T) {
+				// It does not know yet, and its producer goes on with it. What it knows to
+				// have ended it may still tell.
+				before := elect(3-leader, 0)
+				if current != nil && before.Describe(ctx, "id").State == Ongoing {
+					if _, err := before.End(ctx, &EndRequest{
+						ID: "id", ProducerID: current.ID, ProducerEpoch: current.Epoch, Commit: rapid.Bool().Draw(t, "commit"), Version: current.version,
+					}); err == nil {
+						t.Fatal("a coordinator that was deposed ended a transaction")
+					}
+				}
+				w.hear(before)
+			},
+			"move before the answer": func(t *rapid.T) {
+				if c.settle(); logFails || current == nil || c.Describe(ctx, "id").State != Ongoing {
+					t.Skip("nothing would be on its way")
+				}
+				w.topic.Hold()
+				ended := make(chan error, 1)
+				r := &EndRequest{ID: "id", ProducerID: current.ID, ProducerEpoch: current.Epoch, Commit: rapid.Bool().Draw(t, "commit"), Version: current.version}
+				go func(c *Coordinator) { _, err := c.End(ctx, r); ended <- err }(c)
+				within, cancel := context.WithCancel(ctx)
+				pending := make(chan error, 1)
+				go func() { pending <- w.topic.Pending(within, 0, 1) }()
+				var err error
+				select {
+				case <-pending:
+					w.topic.Elect(3-leader, rapid.IntRange(0, 1).Draw(t, "keep"))
+					err = <-ended
+				case err = <-ended: // refused by the machine
+				}
+				cancel()
+				w.topic.Release()
+				if err == nil {
+					t.Fatal("an end is answered before the log has it")
+				}
+				// Which of the two it is, nobody was told; this producer gives up.
+				current.ended = true
+				leader = w.leader()
+				c = all[leader]
+				for _, c := range all {
+					w.hear(c)
+				}
 			},
 			"": func(t *rapid.T) { c.settle() },
 		})
@@ -160,7 +234,7 @@ func TestModel(t *testing.T) {
 		logFails, markersFail = false, false
 		weather()
 		for range 10 {
-			w.clock.Advance(o.MaxTimeout)
+			w.clock.Advance(time.Hour)
 			c.settle()
 		}
 		if d := c.Describe(ctx, "id"); d.Err == nil && (d.State == Ongoing || d.State.deciding()) {
@@ -193,16 +267,4 @@ func TestModel(t *testing.T) {
 			}
 		}
 	})
-}
-
-func (w *world) leadModel(t *rapid.T, o Options, epoch int32) *Coordinator {
-	c, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for p := range w.partitions {
-		c.BecomeLeader(p, epoch)
-	}
-	c.settle()
-	return c
 }

@@ -37,6 +37,9 @@ type Options struct {
 	// ErrCoordinatorFenced are final, everything else is tried again. Required.
 	WriteMarkers func(ctx context.Context, m Marker, parts []TopicPartition) []error
 
+	// Alive tells whether the cluster still counts on this broker; while it does
+	// not, nothing is answered but ErrNotCoordinator. Default: always.
+	Alive func() bool
 	// Clock gives time to deadlines. Default: clock.System().
 	Clock clock.Clock
 	// Logger hears of aborts, loads and refused writes. Default: discard.
@@ -69,6 +72,10 @@ type Options struct {
 	// MaxQueued bounds the requests waiting for one partition's goroutine.
 	// Default: 65 536.
 	MaxQueued int
+	// WriteTimeout is how long a request waits for the log. Then it is told to ask
+	// again; what it asked for takes effect all the same when the log acknowledges
+	// it. Default: 5 s.
+	WriteTimeout time.Duration
 	// MaxHeld bounds the adds of one transactional id that wait for the change
 	// under way, HoldAdds how long one waits before it is told to ask again.
 	// Defaults: 1000, 1 s.
@@ -108,6 +115,7 @@ func (o *Options) EnsureDefaults() {
 	def(&o.MaxIDsPerPrincipal, o.MaxIDs)
 	def(&o.MaxWriteBytes, 1<<20)
 	def(&o.MaxQueued, 1<<16)
+	def(&o.WriteTimeout, 5*time.Second)
 	def(&o.MaxHeld, 1000)
 	def(&o.HoldAdds, time.Second)
 	def(&o.MarkerWriters, 64)
@@ -144,7 +152,7 @@ func (o *Options) Validate() error {
 		value time.Duration
 	}{
 		{"MaxTimeout", o.MaxTimeout}, {"TimeoutCheck", o.TimeoutCheck}, {"IDExpiration", o.IDExpiration},
-		{"ExpiryCheck", o.ExpiryCheck}, {"HoldAdds", o.HoldAdds}, {"RetryInitial", o.RetryInitial},
+		{"ExpiryCheck", o.ExpiryCheck}, {"HoldAdds", o.HoldAdds}, {"WriteTimeout", o.WriteTimeout}, {"RetryInitial", o.RetryInitial},
 	} {
 		fault(d.value <= 0, "txn: %s %s must be positive", d.name, d.value)
 	}

@@ -35,16 +35,16 @@ func newShard(c *Coordinator, partition, epoch int32) *shard {
 	s.Shard = coordinator.NewShard(coordinator.ShardOptions{
 		Clock: s.o.Clock, Logger: s.o.Logger.With("topic", TopicName), Append: s.o.Append,
 		BeforeAppend:  func() { invariants.Fault("txn.beforeAppend") },
-		MaxWriteBytes: s.o.MaxWriteBytes, MaxQueued: s.o.MaxQueued,
+		MaxWriteBytes: s.o.MaxWriteBytes, MaxQueued: s.o.MaxQueued, Alive: s.o.Alive,
 		Loads: c.loads, Refusals: c.refusals,
 	}, partition, epoch, s)
 	s.ids = coordinator.NewSlots(s.Shard, func(sl *slot, now time.Time) { s.step(sl, now, tick{}) })
 	return s
 }
 
-// ask posts a request and waits for its answer: coordinator.Ask.
+// ask posts a request and waits for its answer, no longer than a write may take.
 func ask[T any](ctx context.Context, s *shard, fn func(now time.Time, to ticket)) (T, error) {
-	return coordinator.Ask[T](ctx, s.Shard, fn)
+	return coordinator.Ask[T](ctx, s.Shard, s.o.WriteTimeout, fn)
 }
 
 // End is coordinator.Driver.End.
