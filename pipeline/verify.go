@@ -112,34 +112,58 @@ func (s *VerifyState) admit(b record.Batch) error {
 // of format v2 with right CRC, counts and flags. Kafka demands the same since
 // Produce v3. The records of an uncompressed batch are walked too, because
 // their lengths and offsets are ours to serve; a compressed batch is taken as
-// it is and never opened.
-func VerifyProduce(b []byte, maxBytes int) (record.Batch, error) {
+// it is and never opened. The times are those of all records where they were
+// walked, and the header's otherwise.
+func VerifyProduce(b []byte, maxBytes int) (batch record.Batch, times record.Times, err error) {
 	if len(b) >= minBatchHead && b[posMagic] < record.Magic {
-		return nil, fmt.Errorf("%w: magic %d: %w", ErrInvalidRecord, b[posMagic], ErrFormat)
+		return nil, times, fmt.Errorf("%w: magic %d: %w", ErrInvalidRecord, b[posMagic], ErrFormat)
 	}
-	batch, rest, err := record.Next(b)
+	var rest []byte
+	batch, rest, err = record.Next(b)
 	if err == record.ErrShort {
-		return nil, &record.CorruptError{BaseOffset: -1, Reason: fmt.Sprintf("%d bytes end inside the batch", len(b))}
+		return nil, times, &record.CorruptError{BaseOffset: -1, Reason: fmt.Sprintf("%d bytes end inside the batch", len(b))}
 	}
 	if err != nil {
-		return nil, err
+		return nil, times, err
 	}
 	if len(rest) > 0 {
-		return nil, fmt.Errorf("%w: more than one batch for a partition", ErrInvalidRecord)
+		return nil, times, fmt.Errorf("%w: more than one batch for a partition", ErrInvalidRecord)
 	}
 	if len(batch) > maxBytes {
-		return nil, fmt.Errorf("%w: %d bytes, at most %d are allowed", ErrTooLarge, len(batch), maxBytes)
+		return nil, times, fmt.Errorf("%w: %d bytes, at most %d are allowed", ErrTooLarge, len(batch), maxBytes)
 	}
 	if err := batch.VerifyCRC(); err != nil {
-		return nil, err
+		return nil, times, err
 	}
 	if err := checkClientHeader(batch); err != nil {
-		return nil, err
+		return nil, times, err
 	}
-	if batch.Codec() == record.CodecNone {
-		return batch, walkRecords(batch)
+	switch batch.Codec() {
+	case record.CodecNone:
+		times, err = walkRecords(batch)
+		return batch, times, err
+	case record.CodecLz4:
+		err = checkLz4(batch.RecordBytes())
 	}
-	return batch, nil
+	return batch, batch.HeaderTimes(), err
+}
+
+// checkLz4 looks at the head of an LZ4 frame. Kafka's clients refuse one whose
+// blocks depend on each other, as its broker does, so nobody but the writer's own
+// library might read it.
+func checkLz4(frame []byte) error {
+	const magic, independent, version, versionBits, reservedFlags, reservedSize = 0x184d2204, 1 << 5, 1 << 6, 3 << 6, 3, 0x8f
+	switch {
+	case len(frame) < 7 || binary.LittleEndian.Uint32(frame) != magic:
+		return fmt.Errorf("%w: not an LZ4 frame", ErrInvalidRecord)
+	case frame[4]&versionBits != version || frame[4]&reservedFlags != 0:
+		return fmt.Errorf("%w: LZ4 frame with flags %#x, which are not those of version 1", ErrInvalidRecord, frame[4])
+	case frame[4]&independent == 0:
+		return fmt.Errorf("%w: LZ4 frame with blocks that depend on each other", ErrInvalidRecord)
+	case frame[5]&reservedSize != 0 || frame[5]>>4 < 4:
+		return fmt.Errorf("%w: LZ4 frame with block size %#x", ErrInvalidRecord, frame[5])
+	}
+	return nil
 }
 
 func checkClientHeader(b record.Batch) error {
@@ -165,28 +189,29 @@ func checkClientHeader(b record.Batch) error {
 // walkRecords checks that the records fill the batch exactly and that their
 // offsets count up from the base offset. It allocates nothing: keys, values
 // and headers are not looked at beyond the record's own length.
-func walkRecords(b record.Batch) error {
-	p := b.RecordBytes()
+func walkRecords(b record.Batch) (record.Times, error) {
+	p, times, base := b.RecordBytes(), record.NoTimes(), b.BaseTimestamp()
 	for i := range b.NumRecords() {
 		size, n := binary.Varint(p)
 		if n <= 0 || size < minRecord || size > int64(len(p)-n) {
-			return fmt.Errorf("%w: record %d of %d has a wrong length", ErrInvalidRecord, i, b.NumRecords())
+			return times, fmt.Errorf("%w: record %d of %d has a wrong length", ErrInvalidRecord, i, b.NumRecords())
 		}
 		body := p[n : n+int(size)]
 		p = p[n+int(size):]
-		_, t := binary.Varint(body[1:]) // behind the attributes: timestamp delta
+		later, t := binary.Varint(body[1:]) // behind the attributes: timestamp delta
 		if t <= 0 {
-			return fmt.Errorf("%w: record %d of %d has no timestamp", ErrInvalidRecord, i, b.NumRecords())
+			return times, fmt.Errorf("%w: record %d of %d has no timestamp", ErrInvalidRecord, i, b.NumRecords())
 		}
+		times.Note(base + later)
 		delta, d := binary.Varint(body[1+t:])
 		if d <= 0 || delta != int64(i) {
-			return fmt.Errorf("%w: record %d of %d has offset delta %d", ErrInvalidRecord, i, b.NumRecords(), delta)
+			return times, fmt.Errorf("%w: record %d of %d has offset delta %d", ErrInvalidRecord, i, b.NumRecords(), delta)
 		}
 	}
 	if len(p) != 0 {
-		return fmt.Errorf("%w: %d bytes after the last record", ErrInvalidRecord, len(p))
+		return times, fmt.Errorf("%w: %d bytes after the last record", ErrInvalidRecord, len(p))
 	}
-	return nil
+	return times, nil
 }
 
 // minRecord is attributes, two deltas, two lengths and a header count.

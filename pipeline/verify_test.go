@@ -145,6 +145,14 @@ func FuzzVerifyMirror(f *testing.F) {
 	})
 }
 
+// lz4Batch makes the records of a batch begin as an LZ4 frame does.
+func lz4Batch(b []byte, flags, blockSize byte) []byte {
+	return reseal(changed(b, func(b []byte) {
+		b[22] |= 3
+		copy(b[61:], []byte{0x04, 0x22, 0x4d, 0x18, flags, blockSize})
+	}))
+}
+
 func TestVerifyProduce(t *testing.T) {
 	ok := batch(0, 4, 0)
 	idempotent := func(pid int64, epoch int16, seq int32, transactional bool) []byte {
@@ -163,6 +171,14 @@ func TestVerifyProduce(t *testing.T) {
 		{"idempotent", idempotent(5, 0, 7, false), 1 << 20, nil, ""},
 		{"transactional", idempotent(5, 0, 0, true), 1 << 20, nil, ""},
 		{"compressed, never opened", reseal(changed(ok, func(b []byte) { b[22] |= 4; b[70] ^= 0xff })), 1 << 20, nil, ""},
+		{"LZ4", lz4Batch(ok, 0x60, 0x40), 1 << 20, nil, ""},
+		{"LZ4 with all checksums and a size", lz4Batch(ok, 0x7c, 0x70), 1 << 20, nil, ""},
+		{"LZ4, blocks that depend on each other", lz4Batch(ok, 0x40, 0x40), 1 << 20, ErrInvalidRecord, "depend"},
+		{"LZ4, version 2", lz4Batch(ok, 0xa0, 0x40), 1 << 20, ErrInvalidRecord, "version"},
+		{"LZ4, reserved flag", lz4Batch(ok, 0x61, 0x40), 1 << 20, ErrInvalidRecord, "flags"},
+		{"LZ4, block size", lz4Batch(ok, 0x60, 0x30), 1 << 20, ErrInvalidRecord, "block size"},
+		{"LZ4, reserved bit of the block size", lz4Batch(ok, 0x60, 0xc0), 1 << 20, ErrInvalidRecord, "block size"},
+		{"no LZ4", reseal(changed(ok, func(b []byte) { b[22] |= 3 })), 1 << 20, ErrInvalidRecord, "not an LZ4 frame"},
 		{"above the limit", ok, len(ok) - 1, ErrTooLarge, "bytes"},
 		{"two batches", slices.Concat(ok, ok), 1 << 20, ErrInvalidRecord, "more than one"},
 		{"old format", changed(ok, func(b []byte) { b[16] = 1 }), 1 << 20, ErrFormat, "magic 1"},
@@ -181,7 +197,7 @@ func TestVerifyProduce(t *testing.T) {
 		{"transactional without id", idempotent(-1, -1, -1, true), 1 << 20, ErrInvalidRecord, "without a producer id"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			b, err := VerifyProduce(tc.bytes, tc.max)
+			b, _, err := VerifyProduce(tc.bytes, tc.max)
 			if tc.fault == nil && err != nil || tc.fault != nil && (!errors.Is(err, tc.fault) || !strings.Contains(err.Error(), tc.text)) {
 				t.Fatalf("error %v, want %v …%s…", err, tc.fault, tc.text)
 			}
@@ -194,7 +210,7 @@ func TestVerifyProduce(t *testing.T) {
 		"CRC": changed(ok, func(b []byte) { b[65] ^= 1 }), "cut": ok[:len(ok)-1], "empty": nil, "length": changed(ok, func(b []byte) { b[8] = 0xff }),
 	} {
 		var corrupt *record.CorruptError
-		if _, err := VerifyProduce(b, 1<<20); !errors.As(err, &corrupt) {
+		if _, _, err := VerifyProduce(b, 1<<20); !errors.As(err, &corrupt) {
 			t.Errorf("%s: %v is no CorruptError", name, err)
 		}
 	}
@@ -212,7 +228,7 @@ func TestVerifyAllocatesNothing(t *testing.T) {
 	}
 	one := batch(0, 9, 0)
 	if n := testing.AllocsPerRun(100, func() {
-		if _, err := VerifyProduce(one, 1<<20); err != nil {
+		if _, _, err := VerifyProduce(one, 1<<20); err != nil {
 			t.Fatal(err)
 		}
 	}); n != 0 {

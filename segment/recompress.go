@@ -39,11 +39,12 @@ const keptBuffers = 4 << 20
 
 // Recompress makes the batch of a client one of another codec: same offsets,
 // producer, timestamps and records. A batch that has the codec is returned as it is.
-// The records must decompress to at most maxPlain bytes. The bytes are good until
+// The records must decompress to at most maxPlain bytes; the times are those of all that were
+// read, else the header's. The bytes are good until
 // release is called, once, also after an error.
-func Recompress(b record.Batch, c Compression, maxPlain int) (_ record.Batch, release func(), err error) {
+func Recompress(b record.Batch, c Compression, maxPlain int) (_ record.Batch, _ record.Times, release func(), err error) {
 	if b.Codec() == c.Codec {
-		return b, func() {}, nil
+		return b, b.HeaderTimes(), func() {}, nil
 	}
 	r := <-recompressors
 	if r == nil {
@@ -57,41 +58,43 @@ func Recompress(b record.Batch, c Compression, maxPlain int) (_ record.Batch, re
 		}
 		recompressors <- r
 	}
-	next, err := r.recompress(b, c, maxPlain)
-	return next, release, err
+	next, times, err := r.recompress(b, c, maxPlain)
+	return next, times, release, err
 }
 
-func (r *recompressor) recompress(b record.Batch, c Compression, maxPlain int) (record.Batch, error) {
+func (r *recompressor) recompress(b record.Batch, c Compression, maxPlain int) (_ record.Batch, times record.Times, err error) {
 	plain := b.RecordBytes()
 	if b.Codec() != record.CodecNone {
-		var err error
 		r.inflater.max = maxPlain
 		if plain, err = r.inflater.inflate(b.Codec(), plain); err != nil {
-			return nil, err
+			return nil, times, err
 		}
 	}
 	n, newest := int32(0), int64(noTime)
-	err := b.RawRecords(plain, func(rec *record.Raw) error {
+	times = record.NoTimes()
+	err = b.RawRecords(plain, func(rec *record.Raw) error {
 		// From here on a log has the records as they are: they count up from 0.
 		if rec.OffsetDelta != n {
 			return fmt.Errorf("record %d has offset delta %d", n, rec.OffsetDelta)
 		}
 		n++
-		newest = max(newest, b.BaseTimestamp()+rec.TimestampDelta)
+		ts := b.BaseTimestamp() + rec.TimestampDelta
+		newest = max(newest, ts)
+		times.Note(ts)
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, times, err
 	}
 	r.deflater.level = c.Level
 	records, err := r.deflater.deflate(c.Codec, plain)
 	if err != nil {
 		r.deflater.close()
 		r.deflater = deflater{} // an encoder may be in the middle of something
-		return nil, err
+		return nil, times, err
 	}
 	r.batch, err = b.AppendRebuilt(r.batch[:0], record.Rebuild{
 		Records: records, Count: n, MaxTimestamp: newest, Codec: c.Codec, SetCodec: true,
 	})
-	return r.batch, err
+	return r.batch, times, err
 }

@@ -25,7 +25,7 @@ func TestRecompress(t *testing.T) {
 	plain := record.Batch(record.Build(h, recs))
 	codecs := []record.Codec{record.CodecNone, record.CodecGzip, record.CodecSnappy, record.CodecLz4, record.CodecZstd}
 	for _, from := range codecs {
-		source, release, err := Recompress(plain, Compression{Codec: from}, 1<<20)
+		source, _, release, err := Recompress(plain, Compression{Codec: from}, 1<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +36,7 @@ func TestRecompress(t *testing.T) {
 				if to == record.CodecGzip && (level > 9 || level < 0) {
 					continue
 				}
-				out, release, err := Recompress(in, Compression{to, level}, 1<<20)
+				out, _, release, err := Recompress(in, Compression{to, level}, 1<<20)
 				if err != nil {
 					t.Fatalf("%v to %v: %v", from, to, err)
 				}
@@ -68,31 +68,31 @@ func TestRecompress(t *testing.T) {
 // What is no batch of a client is refused, and a bomb stops at the bound.
 func TestRecompressRefuses(t *testing.T) {
 	big := record.Batch(record.Build(record.NoProducer(1), []record.Record{{Value: []byte(strings.Repeat("x", 100_000))}}))
-	packed, release, err := Recompress(big, Compression{Codec: record.CodecGzip}, 1<<20)
+	packed, _, release, err := Recompress(big, Compression{Codec: record.CodecGzip}, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
 	bomb := record.Batch(bytes.Clone(packed))
 	release()
-	if _, release, err := Recompress(bomb, Compression{Codec: record.CodecZstd}, 50_000); !errors.Is(err, ErrSwells) {
+	if _, _, release, err := Recompress(bomb, Compression{Codec: record.CodecZstd}, 50_000); !errors.Is(err, ErrSwells) {
 		t.Error(err)
 	} else {
 		release()
 	}
-	if _, release, err := Recompress(bomb[:len(bomb)-9], Compression{Codec: record.CodecZstd}, 1<<20); err == nil {
+	if _, _, release, err := Recompress(bomb[:len(bomb)-9], Compression{Codec: record.CodecZstd}, 1<<20); err == nil {
 		t.Error("a batch that is cut off was taken")
 	} else {
 		release()
 	}
 	gap := record.Batch(record.Build(record.NoProducer(1), []record.Record{{OffsetDelta: 0}, {OffsetDelta: 2}}))
-	if _, release, err := Recompress(gap, Compression{Codec: record.CodecZstd}, 1<<20); err == nil {
+	if _, _, release, err := Recompress(gap, Compression{Codec: record.CodecZstd}, 1<<20); err == nil {
 		t.Error("records with a gap were taken")
 	} else {
 		release()
 	}
 	// All places are free again.
 	for range cap(recompressors) {
-		_, release, err := Recompress(big, Compression{Codec: record.CodecLz4}, 1<<20)
+		_, _, release, err := Recompress(big, Compression{Codec: record.CodecLz4}, 1<<20)
 		if err != nil {
 			t.Fatal(err)
 		}

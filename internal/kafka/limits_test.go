@@ -69,7 +69,7 @@ func TestRequestBehindAWait(t *testing.T) {
 				t.Fatalf("answer %d, want %d", got, corr+1)
 			}
 		}
-		wait.MaxWaitMillis = 20
+		wait.MaxWaitMillis = 200
 	}
 }
 

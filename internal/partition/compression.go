@@ -18,6 +18,7 @@ import (
 type compression struct {
 	segment.Compression
 	maxMessageBytes int
+	times           timeBounds
 }
 
 // maxSwelling bounds what a batch may decompress to, in times of max.message.bytes:
@@ -30,13 +31,13 @@ var codecs = map[string]record.Codec{
 }
 
 // compressionOf reads the topic's settings; nil: as the producer chose.
-func compressionOf(get func(string) string, maxMessageBytes int) *compression {
+func compressionOf(get func(string) string, maxMessageBytes int, times timeBounds) *compression {
 	name := strings.TrimSpace(get("compression.type"))
 	codec, ok := codecs[name]
 	if !ok {
 		return nil
 	}
-	c := &compression{segment.Compression{Codec: codec}, maxMessageBytes}
+	c := &compression{segment.Compression{Codec: codec}, maxMessageBytes, times}
 	if level, err := strconv.Atoi(strings.TrimSpace(get("compression." + name + ".level"))); err == nil && !(codec == record.CodecGzip && level < 0) {
 		c.Level = level
 	}
@@ -46,14 +47,17 @@ func compressionOf(get func(string) string, maxMessageBytes int) *compression {
 // recompress is Produce for a topic that chooses the codec.
 func (p *Partition) recompress(c *compression, records []byte, o ProduceOptions, done func(ProduceResult, error)) {
 	// The rest of the checks follow under the lock, on what comes out of this.
-	b, err := pipeline.VerifyProduce(records, c.maxMessageBytes)
+	b, times, err := pipeline.VerifyProduce(records, c.maxMessageBytes)
 	release := func() {}
 	if err == nil {
-		if b, release, err = segment.Recompress(b, c.Compression, c.maxMessageBytes*maxSwelling); errors.Is(err, segment.ErrSwells) {
+		if b, times, release, err = segment.Recompress(b, c.Compression, c.maxMessageBytes*maxSwelling); errors.Is(err, segment.ErrSwells) {
 			err = fmt.Errorf("%w: %w", ErrTooLarge, err)
 		} else if err != nil {
 			err = fmt.Errorf("%w: %w", pipeline.ErrInvalidRecord, err)
 		}
+	}
+	if err == nil {
+		err = c.times.check(p.clock.Now().UnixMilli(), times)
 	}
 	defer release()
 	if err != nil {

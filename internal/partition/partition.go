@@ -74,9 +74,7 @@ type view struct {
 type topicSettings struct {
 	maxMessageBytes int
 	minInSync       int
-	logAppendTime   bool
-	beforeMaxMs     int64
-	afterMaxMs      int64
+	times           timeBounds
 	compacted       bool // cleanup.policy has compact in it: records need keys
 	deleted         bool // cleanup.policy has delete in it
 	compression     *compression
@@ -325,14 +323,17 @@ func settingsOf(get func(string) string) topicSettings {
 	const never = int64(1<<63 - 1)
 	compacted, deleted := cleanupPolicy(get)
 	maxMessageBytes := int(number("max.message.bytes", 1048588))
+	times := timeBounds{
+		logAppendTime: get("message.timestamp.type") == "LogAppendTime",
+		beforeMaxMs:   number("message.timestamp.before.max.ms", never),
+		afterMaxMs:    number("message.timestamp.after.max.ms", 3600000),
+	}
 	return topicSettings{
-		compression: compressionOf(get, maxMessageBytes),
+		compression: compressionOf(get, maxMessageBytes, times),
 		compacted:   compacted, deleted: deleted,
 		maxMessageBytes: maxMessageBytes,
 		minInSync:       int(number("min.insync.replicas", 1)),
-		logAppendTime:   get("message.timestamp.type") == "LogAppendTime",
-		beforeMaxMs:     number("message.timestamp.before.max.ms", never),
-		afterMaxMs:      number("message.timestamp.after.max.ms", 3600000),
+		times:           times,
 		fsync:           get("durability") != "replicated",
 	}
 }

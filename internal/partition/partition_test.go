@@ -634,7 +634,7 @@ func TestCompressionType(t *testing.T) {
 	w.apply(func(t *metadata.Topic) {
 		t.Configs = map[string]string{"compression.type": "uncompressed", "durability": "replicated", "max.message.bytes": "500"}
 	})
-	small, release, err := segment.Recompress(record.Batch(b), segment.Compression{Codec: record.CodecGzip}, 1<<20)
+	small, _, release, err := segment.Recompress(record.Batch(b), segment.Compression{Codec: record.CodecGzip}, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -646,22 +646,54 @@ func TestCompressionType(t *testing.T) {
 }
 
 // A client cannot say that the broker set the time, nor send records that are too
-// old or too new, whichever of a batch's records is.
+// old or too new, whichever of a batch's records is, and whatever its header says.
+// Compressed batches are held to it where they are opened anyway: in compacted
+// topics, and where compression.type is another codec.
 func TestTimestampBounds(t *testing.T) {
 	w := newWorld(t) // its clock stands at 1 000 000
-	p := w.apply(func(t *metadata.Topic) {
-		t.Configs = map[string]string{"message.timestamp.before.max.ms": "1000", "message.timestamp.after.max.ms": "500", "durability": "replicated"}
-	})
+	var p *Partition
+	set := func(more ...string) {
+		p = w.apply(func(t *metadata.Topic) {
+			t.Configs = map[string]string{"message.timestamp.before.max.ms": "1000", "message.timestamp.after.max.ms": "500", "durability": "replicated"}
+			for i := 0; i < len(more); i += 2 {
+				t.Configs[more[i]] = more[i+1]
+			}
+		})
+	}
 	for _, tc := range []struct {
-		base, last int64
-		ok         bool
+		base, middle, last int64
+		ok                 bool
 	}{
-		{1_000_000, 1_000_000, true}, {999_000, 1_000_500, true}, {998_999, 1_000_000, false}, {1_000_000, 1_000_501, false}, {-1, -1, true},
+		{1_000_000, 1_000_000, 1_000_000, true}, {999_000, 999_000, 1_000_500, true}, {998_999, 1_000_000, 1_000_000, false},
+		{1_000_000, 1_000_000, 1_000_501, false}, {-1, -1, -1, true}, {1_000_000, -1, 1_000_000, true},
+		{1_000_000, 998_999, 1_000_000, false}, {1_000_000, 1_000_501, 1_000_000, false}, {1_000_000, -2, 1_000_000, false},
+		{1_000_000, -1 << 62, 1_000_000, false}, {1_000_000, 1 << 62, 1_000_000, false},
 	} {
-		b := record.Build(record.NoProducer(tc.base), []record.Record{{Value: []byte("a")}, {OffsetDelta: 1, TimestampDelta: tc.last - tc.base, Value: []byte("b")}})
-		if a := w.wait(produce(p, b, 1)); (a.err == nil) != tc.ok || !tc.ok && !errors.Is(a.err, ErrTimestamp) {
-			t.Errorf("%+v: %v", tc, a.err)
+		value := []byte("v")
+		b := record.Build(record.NoProducer(tc.base), []record.Record{{Key: value}, {Key: value, OffsetDelta: 1, TimestampDelta: tc.middle - tc.base}, {Key: value, OffsetDelta: 2, TimestampDelta: tc.last - tc.base}})
+		packed, _, release, err := segment.Recompress(record.Batch(b), segment.Compression{Codec: record.CodecGzip}, 1<<20)
+		if err != nil {
+			t.Fatal(err)
 		}
+		refused := func(what string, b []byte) {
+			t.Helper()
+			if a := w.wait(produce(p, slices.Clone(b), 1)); (a.err == nil) != tc.ok || !tc.ok && !errors.Is(a.err, ErrTimestamp) {
+				t.Errorf("%s: %+v: %v", what, tc, a.err)
+			}
+		}
+		set()
+		refused("plain", b)
+		lying := record.Batch(slices.Clone(b))
+		if next, err := lying.AppendRebuilt(nil, record.Rebuild{Records: lying.RecordBytes(), Count: 3, MaxTimestamp: tc.base}); err != nil {
+			t.Fatal(err)
+		} else if tc.last == tc.base {
+			refused("plain, with a wrong header", next)
+		}
+		set("cleanup.policy", "compact")
+		refused("compacted", packed)
+		set("compression.type", "zstd")
+		refused("compressed anew", packed)
+		release()
 	}
 	h := record.NoProducer(1_000_000)
 	h.TimestampType = record.LogAppendTime

@@ -71,7 +71,7 @@ func (p *Partition) produce(records []byte, o ProduceOptions, done func(ProduceR
 	}
 	if dup != nil {
 		r := ProduceResult{BaseOffset: dup.BaseOffset, LogAppendTime: -1, LogStart: p.log.StartOffset()}
-		if p.settings.logAppendTime {
+		if p.settings.times.logAppendTime {
 			r.LogAppendTime = dup.Timestamp
 		}
 		p.answerAtLocked(dup.LastOffset+1, o.Acks, p.deadlineLocked(o), func(err error) {
@@ -95,7 +95,7 @@ func (p *Partition) produce(records []byte, o ProduceOptions, done func(ProduceR
 	r := ProduceResult{BaseOffset: p.log.EndOffset(), LogAppendTime: -1, LogStart: p.log.StartOffset()}
 	b.SetBaseOffset(r.BaseOffset)
 	b.SetLeaderEpoch(v.leaderEpoch)
-	if p.settings.logAppendTime {
+	if p.settings.times.logAppendTime {
 		r.LogAppendTime = p.clock.Now().UnixMilli()
 		b.SetMaxTimestamp(r.LogAppendTime)
 	}
@@ -130,12 +130,12 @@ func (p *Partition) admitLocked(records []byte, o ProduceOptions) (record.Batch,
 	if len(records) > s.maxMessageBytes {
 		return nil, fmt.Errorf("%w: %d > %d bytes", ErrTooLarge, len(records), s.maxMessageBytes)
 	}
-	b, err := pipeline.VerifyProduce(records, s.maxMessageBytes)
+	b, times, err := pipeline.VerifyProduce(records, s.maxMessageBytes)
 	if err != nil {
 		return nil, err
 	}
 	if s.compacted {
-		if err := haveKeys(b, s.maxMessageBytes); err != nil {
+		if times, err = haveKeys(b, s.maxMessageBytes); err != nil {
 			return nil, err
 		}
 	}
@@ -145,15 +145,8 @@ func (p *Partition) admitLocked(records []byte, o ProduceOptions) (record.Batch,
 	if b.TimestampType() == record.LogAppendTime {
 		return nil, fmt.Errorf("%w: the batch says that a broker has set its time, and comes from a client", ErrTimestamp)
 	}
-	if !s.logAppendTime {
-		now := p.clock.Now().UnixMilli()
-		// Written as differences that cannot overflow for any timestamp: a
-		// client may send ±2^62.
-		for _, ts := range [...]int64{b.BaseTimestamp(), b.MaxTimestamp()} { // the first record's, and the newest
-			if ts >= 0 && ((ts > now && ts-now > s.afterMaxMs) || (ts < now && now-ts > s.beforeMaxMs)) {
-				return nil, fmt.Errorf("%w: %d ms, now %d ms", ErrTimestamp, ts, now)
-			}
-		}
+	if err := s.times.check(p.clock.Now().UnixMilli(), times); err != nil {
+		return nil, err
 	}
 	return b, nil
 }
@@ -163,18 +156,21 @@ func (p *Partition) admitLocked(records []byte, o ProduceOptions) (record.Batch,
 // stay well below the limit themselves.
 const inflatedFactor = 8
 
-// haveKeys refuses what compaction could never keep or remove.
-func haveKeys(b record.Batch, maxMessageBytes int) error {
+// haveKeys refuses what compaction could never keep or remove. It sees every
+// record's time.
+func haveKeys(b record.Batch, maxMessageBytes int) (record.Times, error) {
+	times := record.NoTimes()
 	err := segment.EachRecord(b, inflatedFactor*maxMessageBytes, func(r record.Record) error {
 		if r.Key == nil {
 			return fmt.Errorf("record %d has no key, and the topic is compacted", r.OffsetDelta)
 		}
+		times.Note(b.BaseTimestamp() + r.TimestampDelta)
 		return nil
 	})
 	if err != nil { // bytes that cannot be decompressed among them
-		return fmt.Errorf("%w: %w", pipeline.ErrInvalidRecord, err)
+		return times, fmt.Errorf("%w: %w", pipeline.ErrInvalidRecord, err)
 	}
-	return nil
+	return times, nil
 }
 
 // AppendInternal appends one batch of our own coordinators, also where clients
