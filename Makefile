@@ -18,7 +18,7 @@ MINUTES  ?= 10
 
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
 
-.PHONY: help release deps deps-go deps-system deps-kafka build run demo check test lint interop matrix kill powercut history bench peers brokerbench microbench compactbench hostile scale restartbench partitionsbench torture crash planted race fuzz clean
+.PHONY: help release deps deps-go deps-system deps-kafka build run cluster demo check test lint interop matrix kill powercut history bench peers brokerbench microbench compactbench hostile scale restartbench partitionsbench torture crash planted race fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ release: ## a static binary without paths of this machine, in bin/lockstep
 
 run: build ## start a server on 127.0.0.1:9092, data in ./lockstep-data
 	bin/lockstep server
+
+cluster: build ## three brokers on this machine as one cluster until Ctrl-C, data in ./lockstep-cluster
+	@sh fixtures/cluster.sh
 
 demo: build ## two clusters, a mirror, failover and failback in under a minute
 	bin/lockstep demo

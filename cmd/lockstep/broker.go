@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +22,7 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/mirror"
 	"github.com/lockstep-kafka/lockstep/internal/obs"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
+	"github.com/lockstep-kafka/lockstep/internal/peer"
 	"github.com/lockstep-kafka/lockstep/internal/txn"
 	"github.com/lockstep-kafka/lockstep/plugins/host"
 	"github.com/lockstep-kafka/lockstep/segment"
@@ -37,6 +38,7 @@ type broker struct {
 	failed    chan error // a part that cannot go on
 
 	logger     *slog.Logger
+	cfg        *config.Config
 	controller *controller.Controller
 	logDirs    *logDirs
 	partitions *partition.Manager
@@ -45,21 +47,26 @@ type broker struct {
 	mirrors    *mirror.Manager
 	plugins    *host.Host // nil: none configured
 	server     *kafka.Server
-	audit      io.WriteCloser // nil: none is written
+	peers      *peer.Pool
+	member     atomic.Pointer[member] // nil: not registered
+	applied    atomic.Int64           // revision of the image that the watcher has seen
+	lastStop   int64                  // broker epoch of the last clean stop of this node
+	audit      io.WriteCloser         // nil: none is written
 	listeners  *listeners
 	admin      *admin
 	unwatch    []func()
 	ready      atomic.Bool
 	served     chan struct{}
+	stopped    chan struct{} // closed by stop
 }
 
 // startBroker opens what is on disk, then the doors: controller, logs,
-// coordinators, listeners, registration, and last the mirrors. An error leaves
-// nothing running.
+// coordinators, listeners, registration, and last the mirrors. A process that is no
+// broker has a controller and nothing else. An error leaves nothing running.
 func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, logger *slog.Logger, users ...*firstUser) (_ *broker, err error) {
 	b := &broker{
-		nodeID: int32(cfg.Int("node.id")), logger: logger,
-		failed: make(chan error, 1), served: make(chan struct{}),
+		nodeID: int32(cfg.Int("node.id")), logger: logger, cfg: cfg, lastStop: noCleanStop,
+		failed: make(chan error, 1), served: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	defer func() {
 		if err != nil {
@@ -75,7 +82,11 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 		}
 	}
 	// The logs come first: their locks keep a second server out of the directories.
-	if b.logDirs, err = openLogDirs(cfg.LogDirs(), cfg.MetadataDir(), b.nodeID, logger, onHealth, segment.Options{
+	var dirs []string
+	if cfg.IsBroker() {
+		dirs = cfg.LogDirs()
+	}
+	if b.logDirs, err = openLogDirs(dirs, cfg.MetadataDir(), b.nodeID, logger, onHealth, segment.Options{
 		Clock: clock.System(), Logger: logger.With("part", "segment"),
 		FlushInterval: cfg.Duration("mirror.flush.ms"), MaxOpenFiles: maxOpenFiles(descriptorLimit(), len(cfg.LogDirs())),
 		ReserveBytes: cfg.Int("log.dir.reserve.bytes"), StallTimeout: cfg.Duration("log.dir.stall.ms"),
@@ -85,18 +96,22 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 	}); err != nil {
 		return nil, err
 	}
-	if b.controller, err = controller.Open(ctx, controller.Options{
-		Dir: filepath.Join(b.logDirs.metadata, "metadata"), NodeID: b.nodeID, ClusterID: b.logDirs.clusterID(),
-		ClientListen: cfg.String("metadata.etcd.listen.client"), PeerListen: cfg.String("metadata.etcd.listen.peer"),
-		DefaultPartitions:        int32(cfg.Int("num.partitions")),
-		DefaultReplicationFactor: int16(cfg.Int("default.replication.factor")),
-		Logger:                   logger.With("part", "controller"),
-	}); err != nil {
+	if b.lastStop, err = b.logDirs.takeCleanStops(); err != nil {
+		return nil, err
+	}
+	o, err := controllerOptions(cfg, b)
+	if err != nil {
+		return nil, err
+	}
+	if b.controller, err = controller.Open(ctx, o); err != nil {
 		return nil, err
 	}
 	b.clusterID = b.controller.Image().ClusterID
 	if err := b.logDirs.claim(b.clusterID); err != nil {
 		return nil, err
+	}
+	if !cfg.IsBroker() {
+		return b, b.serveController(level)
 	}
 	live := newLiveConfig(cfg, b.nodeID, level, b.controller.Image())
 	b.partitions = partition.NewManager(partition.Options{
@@ -118,37 +133,18 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 	if b.audit, err = openAudit(cfg); err != nil {
 		return nil, err
 	}
+	if b.peers, err = newPeers(cfg, b); err != nil {
+		return nil, err
+	}
 	if b.server, err = newServer(ctx, cfg, live, b); err != nil {
 		return nil, err
 	}
 	// Listeners are bound but nothing is accepted yet: the real ports are known.
 	b.endpoints = b.server.Endpoints()
-	var incarnation [16]byte
-	rand.Read(incarnation[:])
-	epoch, err := b.controller.RegisterBroker(ctx, controller.RegisterBroker{
-		ID: b.nodeID, Incarnation: incarnation, Rack: cfg.String("broker.rack"), Endpoints: b.endpoints,
-		Durability: cfg.String("durability"), PreviousEpoch: -1,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("register broker %d: %w", b.nodeID, err)
-	}
-	// One watcher keeps the order: a coordinator must find the partitions of the
-	// image that it is told about.
-	b.unwatch = append(b.unwatch, b.controller.Watch(func(prev, next *metadata.Image) {
-		live.follow(b, next)
-		b.partitions.Apply(prev, next)
-		b.groups.Apply(prev, next)
-		b.txns.Apply(next)
-	}))
-	// Logs are open and recovered before the first client is answered.
-	if err := b.controller.WaitWatchers(ctx); err != nil {
+	if err := b.startAdmin(); err != nil {
 		return nil, err
 	}
-	// The first heartbeat lets the broker in, and gives it what it leads.
-	if _, err := b.controller.Heartbeat(ctx, controller.Heartbeat{Broker: b.nodeID, Epoch: epoch, Revision: b.controller.Image().Revision}); err != nil {
-		return nil, err
-	}
-	if err := b.controller.WaitWatchers(ctx); err != nil {
+	if err := b.enter(ctx, live); err != nil {
 		return nil, err
 	}
 	if err := addFirstUsers(ctx, b.controller, users, logger); err != nil {
@@ -158,29 +154,117 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 		return nil, err
 	}
 	b.mirrors.Start()
-	if addr := cfg.String("admin.listener"); addr != "" {
-		if b.admin, err = startAdmin(addr, cfg.Bool("admin.pprof.enable"), b.checks(), logger); err != nil {
-			return nil, err
-		}
-		b.adminAddr = b.admin.addr
-	}
 	go func() {
 		defer close(b.served)
 		if err := b.server.Serve(); err != nil {
 			b.fail(err)
 		}
 	}()
-	go func() {
-		select {
-		case <-b.controller.Done():
-			b.fail(errors.New("the metadata store has stopped by itself; the log above says why"))
-		case <-b.served:
-		}
-	}()
+	b.watchController()
 	b.ready.Store(true)
 	registerGauges(b)
 	logger.Info("serving", "node", b.nodeID, "cluster", b.clusterID, "endpoints", b.endpoints, "data", cfg.LogDirs())
 	return b, nil
+}
+
+// enter registers this broker, opens its logs by the metadata, and returns when the
+// controller takes it for alive and it leads what it was given.
+func (b *broker) enter(ctx context.Context, live *liveConfig) error {
+	timeout := b.cfg.Duration("initial.broker.registration.timeout.ms")
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("initial.broker.registration.timeout.ms: not registered within %v", timeout))
+	defer cancel()
+	m, err := join(ctx, memberOptions{
+		Office: b.controller, Registration: b.registration(), Applied: b.applied.Load, Others: b.others,
+		Interval: b.cfg.Duration("broker.heartbeat.interval.ms"), Session: b.cfg.Duration("broker.session.timeout.ms"),
+		Clock: clock.System(), Logger: b.logger.With("part", "member"),
+	})
+	if err != nil {
+		return fmt.Errorf("register broker %d: %w", b.nodeID, errors.Join(context.Cause(ctx), err))
+	}
+	b.member.Store(m)
+	// One watcher keeps the order: a coordinator must find the partitions of the
+	// image that it is told about.
+	b.unwatch = append(b.unwatch, b.controller.Watch(func(prev, next *metadata.Image) {
+		live.follow(b, next)
+		b.peers.Apply(next)
+		b.partitions.Apply(prev, next)
+		b.groups.Apply(prev, next)
+		b.txns.Apply(next)
+		b.applied.Store(next.Revision)
+		if m.Fenced() {
+			m.wake()
+		}
+	}))
+	// Logs are open and recovered before this broker is given anything to lead, and
+	// it leads that before the first client is answered.
+	for _, step := range []func(context.Context) error{b.controller.WaitWatchers, m.waitUnfenced, b.controller.WaitWatchers} {
+		if err := step(ctx); err != nil {
+			return fmt.Errorf("broker %d was not let into the cluster: %w", b.nodeID, context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+func (b *broker) registration() controller.RegisterBroker {
+	r := controller.RegisterBroker{
+		ID: b.nodeID, Rack: b.cfg.String("broker.rack"), Endpoints: b.endpoints,
+		Durability: b.cfg.String("durability"), PreviousEpoch: b.lastStop,
+	}
+	rand.Read(r.Incarnation[:])
+	return r
+}
+
+// others tells whether the cluster has brokers beside this one.
+func (b *broker) others() bool {
+	for _, o := range b.controller.Image().Brokers() {
+		if o.ID != b.nodeID {
+			return true
+		}
+	}
+	return false
+}
+
+// lease tells whether this broker may act as a leader (reliability rule 9).
+func (b *broker) lease() bool {
+	m := b.member.Load()
+	return m == nil || m.Lease()
+}
+
+// serveController is the rest of a start without the role of a broker.
+func (b *broker) serveController(level *slog.LevelVar) error {
+	level.Set(logLevel(b.cfg.String("log.level")))
+	if err := b.startAdmin(); err != nil {
+		return err
+	}
+	close(b.served)
+	b.watchController()
+	b.ready.Store(true)
+	obs.Gauge("lockstep_metadata_revision", func() float64 { return float64(b.controller.Image().Revision) })
+	b.logger.Info("serving as a controller", "node", b.nodeID, "cluster", b.clusterID)
+	return nil
+}
+
+func (b *broker) startAdmin() (err error) {
+	addr := b.cfg.String("admin.listener")
+	if addr == "" {
+		return nil
+	}
+	if b.admin, err = startAdmin(addr, b.cfg.Bool("admin.pprof.enable"), b.checks(), b.logger); err != nil {
+		return err
+	}
+	b.adminAddr = b.admin.addr
+	return nil
+}
+
+// watchController ends the process with its metadata store.
+func (b *broker) watchController() {
+	go func() {
+		select {
+		case <-b.controller.Done():
+			b.fail(errors.New("the metadata store has stopped by itself; the log above says why"))
+		case <-b.stopped:
+		}
+	}()
 }
 
 // damaged takes the partition of a damaged log offline, and lets its mirror, if
@@ -218,10 +302,19 @@ func (b *broker) fail(err error) {
 	}
 }
 
-// stop ends what startBroker started, also after half a start.
+// stop ends what startBroker started, also after half a start. What this broker
+// leads is handed over while clients are still answered, so that they move without
+// an error; that gets half of the time there is.
 func (b *broker) stop(ctx context.Context) error {
 	b.ready.Store(false)
+	close(b.stopped)
 	var errs []error
+	m := b.member.Load()
+	if m != nil && b.cfg.Bool("controlled.shutdown.enable") {
+		half, cancel := withHalf(ctx)
+		m.handOver(half, int(b.cfg.Int("controlled.shutdown.max.retries")), b.cfg.Duration("controlled.shutdown.retry.backoff.ms"))
+		cancel()
+	}
 	if b.server != nil {
 		errs = append(errs, b.server.Close(ctx))
 	}
@@ -243,11 +336,17 @@ func (b *broker) stop(ctx context.Context) error {
 	for _, f := range b.unwatch {
 		f()
 	}
+	if b.peers != nil {
+		b.peers.Close()
+	}
 	if b.partitions != nil {
 		b.partitions.Close()
 	}
 	if b.logDirs != nil {
-		errs = append(errs, b.logDirs.close())
+		errs = append(errs, b.closeLogs(m))
+	}
+	if m != nil {
+		m.leave(ctx)
 	}
 	if b.controller != nil {
 		errs = append(errs, b.controller.Close())
@@ -261,8 +360,37 @@ func (b *broker) stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// withHalf ends after half of the time that ctx has left.
+func withHalf(ctx context.Context) (context.Context, context.CancelFunc) {
+	if deadline, ok := ctx.Deadline(); ok {
+		return context.WithTimeout(ctx, time.Until(deadline)/2)
+	}
+	return context.WithCancel(ctx)
+}
+
+// closeLogs closes the log directories, and marks the stop as clean if every log is
+// on disk. A start that was given up before it registered leaves the marks that it
+// found: nothing has been written.
+func (b *broker) closeLogs(m *member) error {
+	epoch := b.lastStop
+	if m != nil {
+		epoch = m.Epoch()
+	}
+	well := true
+	for _, s := range b.logDirs.stores() {
+		well = well && s.Health().State != segment.Failed
+	}
+	if err := b.logDirs.close(); err != nil {
+		return err
+	}
+	if !well || epoch == noCleanStop {
+		return nil
+	}
+	return b.logDirs.markCleanStops(epoch)
+}
+
 func (b *broker) checks() map[string]healthCheck {
-	return map[string]healthCheck{
+	checks := map[string]healthCheck{
 		"serving": func() error {
 			if !b.ready.Load() {
 				return errors.New("starting or stopping")
@@ -275,9 +403,22 @@ func (b *broker) checks() map[string]healthCheck {
 			}
 			return nil
 		},
+	}
+	if b.partitions != nil {
+		maps.Copy(checks, b.brokerChecks())
+	}
+	return checks
+}
+
+func (b *broker) brokerChecks() map[string]healthCheck {
+	return map[string]healthCheck{
 		"registered": func() error {
-			if br := b.controller.Image().Broker(b.nodeID); br == nil || br.Fenced {
+			br := b.controller.Image().Broker(b.nodeID)
+			switch {
+			case br == nil || br.Fenced:
 				return errors.New("this broker is fenced")
+			case !b.lease():
+				return errors.New("the controller does not answer this broker's heartbeats")
 			}
 			return nil
 		},

@@ -26,6 +26,7 @@ type logDirs struct {
 	logger   *slog.Logger
 	metadata string          // absolute path
 	main     *metaProperties // of the metadata directory; nil: never used
+	wanted   bool            // some log directory is
 
 	dirs    []*logDir
 	offline []partition.OfflineDir
@@ -44,7 +45,7 @@ type logDir struct {
 // that is well.
 func openLogDirs(paths []string, metadata string, nodeID int32, logger *slog.Logger,
 	onHealth func(dir string, h segment.Health), o segment.Options) (_ *logDirs, err error) {
-	d := &logDirs{nodeID: nodeID, logger: logger}
+	d := &logDirs{nodeID: nodeID, logger: logger, wanted: len(paths) > 0}
 	defer func() {
 		if err != nil {
 			d.close()
@@ -211,7 +212,7 @@ func (d *logDirs) openStores(o segment.Options, onHealth func(dir string, h segm
 		}
 	}
 	d.dirs = usable
-	if len(usable) == 0 {
+	if len(usable) == 0 && d.wanted { // without the role of a broker there are none
 		for _, off := range d.offline {
 			errs = append(errs, fmt.Errorf("log directory %s: %w", off.Path, off.Err))
 		}

@@ -113,15 +113,20 @@ func newDirectoryID() string {
 	}
 }
 
-// writeMetaProperties replaces the file whole: written beside, synced, renamed.
+// writeMetaProperties replaces the file whole.
 func writeMetaProperties(dir string, m *metaProperties) error {
-	path := filepath.Join(dir, metaPropertiesFile)
-	f, err := os.CreateTemp(dir, metaPropertiesFile+".*")
+	return replaceFile(dir, metaPropertiesFile, m.encode())
+}
+
+// replaceFile writes a small file whole or not at all: written beside, synced,
+// renamed.
+func replaceFile(dir, name, text string) error {
+	f, err := os.CreateTemp(dir, name+".*")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name())
-	_, err = io.WriteString(f, m.encode())
+	_, err = io.WriteString(f, text)
 	if err == nil {
 		err = f.Sync()
 	}
@@ -129,11 +134,16 @@ func writeMetaProperties(dir string, m *metaProperties) error {
 		err = closeErr
 	}
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = os.Rename(f.Name(), filepath.Join(dir, name))
 	}
 	if err != nil {
 		return err
 	}
+	return syncDir(dir)
+}
+
+// syncDir makes what was done to a directory's entries durable.
+func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

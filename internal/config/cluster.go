@@ -26,6 +26,10 @@ var clusterKeys = []key{
 	{name: "controlled.shutdown.max.retries", kind: integer, def: "3", max: 1000, doc: "Times that the controller is asked for that again when it does not answer; then the broker stops all the same."},
 	{name: "controlled.shutdown.retry.backoff.ms", kind: milliseconds, def: "5000", min: 1, doc: "Longest wait for each of those answers, and for the leaders to move; server.stop.timeout.ms bounds it all."},
 
+	{name: "auto.leader.rebalance.enable", kind: boolean, def: "true", doc: "Give leaderships back to the brokers that come first in the lists of replicas, when those are in sync again."},
+	{name: "leader.imbalance.check.interval.seconds", kind: integer, def: "300", min: 1, max: 1 << 30, doc: "Time between two looks of the controller for that."},
+	{name: "leader.imbalance.per.broker.percentage", kind: integer, def: "10", max: 100, doc: "How many of a hundred partitions that a broker should lead others may lead before they are given back."},
+
 	{name: "replica.lag.time.max.ms", kind: milliseconds, def: "30000", min: 10, doc: "A replica that has not caught up with its leader for so long is not in sync any more: writes with acks=all do not wait for it, and it cannot lead."},
 	{name: "num.replica.fetchers", kind: integer, def: "1", min: 1, max: 64, doc: "Connections to each other broker that replicas are fetched over."},
 	{name: "replica.fetch.min.bytes", kind: bytesize, def: "1", min: 1, max: 1 << 30, doc: "Bytes that a leader waits for before it answers a replica, up to replica.fetch.wait.max.ms."},
