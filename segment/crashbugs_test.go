@@ -130,6 +130,43 @@ func TestRestartOfANewLog(t *testing.T) {
 	}
 }
 
+// A log was deleted, and one with the same id made while the clock stood still. A power
+// cut took the end of the deletion from the index; what that knew of the old log's
+// segments bore the number of the new one's life, and those files were called missing.
+func TestIndexOfADeletedLog(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		fs := newCrashFS()
+		o := testOptions(fs)
+		s := mustOpen(t, o)
+		l := mustLog(t, s, Config{SegmentBytes: 1, RetentionMs: -1, RetentionBytes: -1})
+		appendN(t, l, 3, 1)
+		mustFlush(t, l)
+		s.flusher.checkpoint()
+		if err := s.index.db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Delete(l.id.Topic, l.id.Partition); err != nil {
+			t.Fatal(err)
+		}
+		reopen := func() {
+			fs = fs.crashNow(loseAll, nil)
+			o.FS = fs
+			s = mustOpen(t, o)
+		}
+		if restart {
+			reopen()
+		}
+		c := Config{SegmentBytes: 1 << 20, RetentionMs: -1, RetentionBytes: -1}
+		appendN(t, mustLog(t, s, c), 4, 1)
+		s.flusher.background()
+		s.flusher.checkpoint()
+		reopen()
+		if l = mustLog(t, s, c); l.EndOffset() != 12 {
+			t.Fatalf("restart %v: log ends at %d, 12 was durable", restart, l.EndOffset())
+		}
+	}
+}
+
 // After the first truncation of a log nothing that the index knew from before
 // was believed any more: each start read the whole log. What lies below every
 // truncation is as true as ever. Damage that nobody sees proves that nothing is read.

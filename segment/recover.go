@@ -73,8 +73,8 @@ func (l *Log) recover(fresh bool) error {
 		// The generation of a new life must not be one of an earlier life of the same
 		// topic id (a mirror topic deleted and mirrored again has the same id), whose
 		// entries may still be in the index.
-		now := l.store.o.Clock.Now().UnixNano()
-		r.mark = mark{generation: now, life: now, floor: math.MaxInt64, reset: -1}
+		life := l.store.marks.newLife(l.store.o.Clock.Now().UnixNano())
+		r.mark = mark{generation: life, life: life, floor: math.MaxInt64, reset: -1}
 	}
 	if fresh && r.known && (r.mark.durable > r.mark.start) && r.mark.reset < 0 {
 		return &DamageError{File: l.dir, Offset: r.mark.start,

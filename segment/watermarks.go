@@ -73,6 +73,7 @@ type watermarks struct {
 	mu struct {
 		sync.Mutex // held over writes: they must not interleave
 		marks      map[LogID]mark
+		newest     int64 // greatest generation seen in either slot, also of logs that are deleted
 		seq        uint64
 		slot       int
 		file       dataFile
@@ -136,6 +137,7 @@ func readWatermarks(d disk, dir string, logger *slog.Logger) (*watermarks, error
 			logger.Warn("watermark slot is unreadable, the other one is used", "file", d.PathJoin(dir, name), "err", err)
 			continue
 		}
+		w.mu.newest = max(w.mu.newest, s.newest)
 		if best < 0 || (s.seq > w.mu.seq) != invariants.Planted("watermarkSlotOlderWins") {
 			best, w.mu.seq, w.mu.marks, w.clean = i, s.seq, s.marks, s.clean
 		}
@@ -155,6 +157,16 @@ func (w *watermarks) get(id LogID) (mark, bool) {
 	defer w.mu.Unlock()
 	m, ok := w.mu.marks[id]
 	return m, ok
+}
+
+// newLife is a generation that no log of the store ever had: a clock alone stands
+// still between two readings, or is set back, and a log with the id of a deleted one
+// would believe what the index still has of that.
+func (w *watermarks) newLife(now int64) int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.newest = max(now, w.mu.newest+1)
+	return w.mu.newest
 }
 
 // all copies what is known of every log.
@@ -181,6 +193,7 @@ func (w *watermarks) put(sync bool, changes ...change) error {
 			continue // opened or closed without a change
 		default:
 			w.mu.marks[c.id] = c.mark
+			w.mu.newest = max(w.mu.newest, c.mark.generation)
 		}
 		b = c.append(b)
 	}
@@ -363,9 +376,15 @@ func sealFrame(frame []byte) {
 }
 
 type slot struct {
-	seq   uint64
-	clean bool
-	marks map[LogID]mark
+	seq    uint64
+	clean  bool
+	marks  map[LogID]mark
+	newest int64 // greatest generation in it
+}
+
+func (s *slot) note(id LogID, m mark) {
+	s.marks[id] = m
+	s.newest = max(s.newest, m.generation)
 }
 
 // decodeSlot reads a snapshot and the changes behind it, up to the first frame
@@ -391,8 +410,7 @@ func decodeSlot(b []byte) (*slot, error) {
 	}
 	s.marks = make(map[LogID]mark, n)
 	for ; len(entries) > 0; entries = entries[size:] {
-		id, m := readMark(entries[:size])
-		s.marks[id] = m
+		s.note(readMark(entries[:size]))
 	}
 	for {
 		if payload, b, ok = nextFrame(b); !ok {
@@ -401,8 +419,7 @@ func decodeSlot(b []byte) (*slot, error) {
 		s.clean = false // the store was in use again
 		switch {
 		case len(payload) == 1+size && payload[0] == 'C':
-			id, m := readMark(payload[1:])
-			s.marks[id] = m
+			s.note(readMark(payload[1:]))
 		case len(payload) == 1+logKeySize && payload[0] == 'D':
 			delete(s.marks, readLogID(payload[1:]))
 		default:
