@@ -284,11 +284,13 @@ func (r *crashRun) check(fs *crashFS, st *crashStep) (err error) {
 		next := fs.crashNow(loseAll, nil)
 		var got []string
 		for i, l := range logs {
-			if round == 0 {
-				if found[i], err = st.expect[i].explain(l); err != nil {
-					_ = s.Close()
-					return fmt.Errorf("log %d: %w", i, err)
-				}
+			e := st.expect[i]
+			if round > 0 {
+				e.states = []bounded{{found[i], found[i].end, found[i].start}}
+			}
+			if found[i], err = e.explain(l); err != nil {
+				_ = s.Close()
+				return fmt.Errorf("log %d, recovered %d times: %w", i, round+1, err)
 			}
 			a, err := found[i].everything(l)
 			if err != nil {

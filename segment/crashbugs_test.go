@@ -44,6 +44,24 @@ func TestReplaceRenameBeforeRemovals(t *testing.T) {
 	}
 }
 
+// A replacement counted as synced, though a segment before it was not yet: the next
+// flush stopped at it, acknowledged everything, and the power took the older segment.
+// (The cleaner keeps below the durable end, so no server did it.)
+func TestReplaceBehindUnsynced(t *testing.T) {
+	fs := newCrashFS()
+	o := testOptions(fs)
+	l := mustLog(t, mustOpen(t, o), Config{SegmentBytes: 1, RetentionMs: -1, RetentionBytes: -1})
+	appendN(t, l, 4, 1)
+	if err := everySecond(t, l, 1, 2); err != nil {
+		t.Fatal(err)
+	}
+	mustFlush(t, l)
+	o.FS = fs.crashNow(loseAll, nil)
+	if l = mustLog(t, mustOpen(t, o), Config{}); l.EndOffset() != 12 {
+		t.Fatalf("log ends at %d", l.EndOffset())
+	}
+}
+
 // A power cut took the name of a file above the durable end and left the one
 // behind it. Recovery cut the latter, but had begun with its producer snapshot:
 // the log knew a producer whose batches were gone.
@@ -164,6 +182,82 @@ func TestIndexOfADeletedLog(t *testing.T) {
 		if l = mustLog(t, s, c); l.EndOffset() != 12 {
 			t.Fatalf("restart %v: log ends at %d, 12 was durable", restart, l.EndOffset())
 		}
+	}
+}
+
+// The index got to the disk before the records that it spoke of, and a power cut took
+// those with the names of their files: nothing looked torn. When the log had grown as
+// far again, in one file, what the index knew counted: a file was called missing.
+func TestIndexAheadOfALostTail(t *testing.T) {
+	fs := newCrashFS()
+	o := testOptions(fs)
+	s := mustOpen(t, o)
+	l := mustLog(t, s, Config{SegmentBytes: 1, RetentionMs: -1, RetentionBytes: -1})
+	appendN(t, l, 1, 1)
+	mustFlush(t, l)
+	s.flusher.checkpoint()
+	appendN(t, l, 2, 1)
+	if err := s.index.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	n := fs.count()
+	fs.eachPrefix(n, n, func(_ int, d durableState) {
+		fs = d.crashWith(func(o fsOp) bool { return o.name != fileName(3) && o.name != fileName(6) })
+	})
+	reopen := func() {
+		o.FS = fs
+		s = mustOpen(t, o)
+		l = mustLog(t, s, Config{SegmentBytes: 1 << 20, RetentionMs: -1, RetentionBytes: -1})
+	}
+	if reopen(); l.EndOffset() != 3 {
+		t.Fatalf("log ends at %d, the story goes on at 3", l.EndOffset())
+	}
+	appendN(t, l, 4, 1)
+	mustFlush(t, l)
+	s.flusher.checkpoint()
+	fs = fs.crashNow(loseAll, nil)
+	if reopen(); l.EndOffset() != 15 {
+		t.Fatalf("log ends at %d, 15 was durable", l.EndOffset())
+	}
+}
+
+// A transaction was open whose records retention had taken; only the index knew of it.
+// A recovery cut a torn tail, and the next one believed what the index knew up to the
+// lowest cut ever, which lay below all that was left of the log: the transaction was
+// forgotten, and the last stable offset passed it.
+func TestRecoverTwiceAboveAnOldCut(t *testing.T) {
+	fs := newCrashFS()
+	o := testOptions(fs)
+	c := Config{SegmentBytes: 1, RetentionMs: -1, RetentionBytes: -1}
+	s := mustOpen(t, o)
+	l := mustLog(t, s, c)
+	appendN(t, l, 2, 1)
+	if err := l.Truncate(3); err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, l, testBatch{base: 3, n: 3, epoch: 1, pid: 7, txn: true}.build())
+	appendN(t, l, 2, 1)
+	mustFlush(t, l)
+	s.flusher.checkpoint()
+	if err := s.index.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	l.SetHighWatermark(12)
+	if err := l.SetStartOffset(6); err != nil {
+		t.Fatal(err)
+	}
+	appendN(t, l, 1, 1)
+	fs = fs.crashNow(loseNone, nil)
+	if err := fs.Truncate(logFile(12), 70); err != nil { // inside of its batch
+		t.Fatal(err)
+	}
+	for round := range 3 {
+		o.FS = fs
+		l = mustLog(t, mustOpen(t, o), c)
+		if got := fmt.Sprint(l.OpenTxns()); l.StartOffset() != 6 || l.EndOffset() != 12 || got != "[{7 0 3 -1}]" {
+			t.Fatalf("recovery %d: log is [%d, %d), open transactions %s", round, l.StartOffset(), l.EndOffset(), got)
+		}
+		fs = fs.crashNow(loseAll, nil)
 	}
 }
 

@@ -16,11 +16,11 @@ import (
 // missing after a crash.
 type logState struct {
 	batches []record.Batch // also those that lie below the start
-	// original is what the batches were before compaction took some. Producers,
-	// aborted transactions and epochs may be known from them.
+	// original is what the batches were before compaction took some. Epochs may be
+	// known from them.
 	original []record.Batch
-	// compacted says that they went by the rules of compaction, which keep more:
-	// the epochs, and what is known of producers but for the time of their last batch.
+	// compacted says that they went by the rules of compaction: the epochs are kept,
+	// and what is known of producers but for the time of their last batch.
 	compacted  bool
 	start, end int64
 	origin     int64 // the log's end when it has no batch
@@ -251,42 +251,26 @@ func (s logState) epochsOf(l *Log, visible []record.Batch) error {
 }
 
 // checkProducers compares producers, transactions and the last stable offset
-// with a replay of all batches. The batches of deleted segments, and those that
-// compaction took, may be forgotten or not.
+// with a replay of all batches. The batches of deleted segments may be forgotten or not.
 func (s logState) checkProducers(l *Log, _ []record.Batch, e expected) error {
 	first := l.Segments()[0].Base
-	err := errors.New("no batches")
-	lists := [][]record.Batch{s.batches}
-	switch {
-	case s.compacted:
-		lists[0] = s.original
-	case s.original != nil:
-		// A snapshot remembers what compaction took behind it.
-		for _, seg := range l.Segments() {
-			known := logState{batches: s.original}.upTo(seg.Base).batches
-			for _, b := range s.batches {
-				if b.BaseOffset() >= seg.Base {
-					known = append(known[:len(known):len(known)], b)
-				}
-			}
-			lists = append(lists, known)
-		}
-		lists = append(lists, s.original)
+	list := s.batches
+	if s.compacted {
+		list = s.original
 	}
-	for _, list := range lists {
-		for i := 0; i <= len(list); i++ {
-			if i > 0 && list[i-1].NextOffset() > first {
-				break
-			}
-			t := replay(list[i:])
-			t.TruncateStart(s.start)
-			errNow := s.producersAre(l, t, e)
-			if errNow == nil {
-				return nil
-			}
-			if i == 0 { // the one to tell: nothing is forgotten
-				err = errNow
-			}
+	err := errors.New("no batches")
+	for i := 0; i <= len(list); i++ {
+		if i > 0 && list[i-1].NextOffset() > first {
+			break
+		}
+		t := replay(list[i:])
+		t.TruncateStart(s.start)
+		errNow := s.producersAre(l, t, e)
+		if errNow == nil {
+			return nil
+		}
+		if i == 0 { // the one to tell: nothing is forgotten
+			err = errNow
 		}
 	}
 	return err

@@ -212,7 +212,9 @@ func (r *crashRun) moves(name string, g *crashLog, fn func() error) {
 	r.verify()
 }
 
-// replace lets every second batch of some closed segments go, as a compaction may.
+// replace lets every second batch of some closed segments go, as a compaction may: none
+// that says something about a producer, so that whoever reads the log knows of those
+// what a snapshot knows.
 func (r *crashRun) replace(g *crashLog) {
 	n := len(g.l.Segments()) - 1
 	if n < 1 || g.l.Segments()[0].Size == 0 {
@@ -220,15 +222,24 @@ func (r *crashRun) replace(g *crashLog) {
 	}
 	i := r.rng.IntN(n)
 	j := i + 1 + r.rng.IntN(min(3, n-i))
-	st := r.step("replace", func() error { return everySecond(r.t, g.l, i, j) })
+	k := 0
+	st := r.step("replace", func() error {
+		return thinOut(r.t, g.l, i, j, func(b record.Batch) bool {
+			if b.IsControl() || b.HasProducerID() {
+				return true
+			}
+			k++
+			return k%2 == 1
+		})
+	})
 	after := g.state
 	if after.original == nil {
 		after.original = g.state.batches
 	}
-	after.batches = nil
 	g.l.mu.RLock()
 	segments := g.l.mu.segments
 	g.l.mu.RUnlock()
+	after.batches = g.state.upTo(segments[0].base).batches // of deleted segments: their producers are known
 	for _, s := range segments {
 		if err := eachBatch(g.l, s, func(b record.Batch) error {
 			after.batches = append(after.batches, slices.Clone(b))

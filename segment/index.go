@@ -271,9 +271,12 @@ func (x *index) seekLE(prefix, key []byte) (k, v []byte) {
 
 // each calls fn for every entry with the prefix; key and value are valid during
 // the call.
-func (x *index) each(prefix []byte, fn func(key, value []byte)) {
+func (x *index) each(prefix []byte, fn func(key, value []byte)) { x.eachFrom(prefix, prefix, fn) }
+
+// eachFrom is each, but begins at the key from.
+func (x *index) eachFrom(from, prefix []byte, fn func(key, value []byte)) {
 	_ = x.do(func() error {
-		it, err := x.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
+		it, err := x.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: after(prefix)})
 		if err != nil {
 			return err
 		}

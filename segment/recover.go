@@ -61,6 +61,7 @@ type recovery struct {
 	below  []*segment // wholly below the log start: their deletion was interrupted
 	cut    bool       // the last of segments is cut to its size, those behind it go
 	behind []*segment
+	lost   bool // the index knows, or may know, of what lay above the log's end
 }
 
 // recover makes the log what its files say. fresh means that the directory was
@@ -517,6 +518,10 @@ func (r *recovery) apply() error {
 	if err := r.cutFiles(); err != nil {
 		return fmt.Errorf("recover %s: %w", l.id, err)
 	}
+	r.lost = r.cut || r.known && r.indexAhead(end)
+	if r.lost {
+		r.forget(end)
+	}
 	if err := r.syncFiles(end); err != nil {
 		l.store.failSync(err)
 		return fmt.Errorf("recover %s: %w", l.id, err)
@@ -598,25 +603,55 @@ func (r *recovery) cutFiles() error {
 		return err
 	}
 	invariants.Fault("segment.recoverRemoved")
-	end := r.mark.start
 	if n := len(r.segments); n > 0 {
 		s := r.segments[n-1]
 		if err := l.store.disk.cut(s.path(), s.size); err != nil {
 			return err
 		}
 		invariants.Fault("segment.recoverCut")
-		end = s.end
 	}
-	// The index may know more of what was cut than it should.
-	l.mu.generation++
-	l.mu.floor = min(l.mu.floor, end)
+	return nil
+}
+
+// indexAhead says that the index knows of batches at or above the log's end, and
+// would be believed for it once the log has grown that far again. A power cut may
+// leave what the index was told and take the batches, and nothing that looks torn.
+func (r *recovery) indexAhead(end int64) (ahead bool) {
+	l, x := r.l, r.l.store.index
+	x.each(l.id.key(kindSummary), func(_, value []byte) {
+		m, err := decodeSummaryStamped(l, value)
+		ahead = ahead || err == nil && m.end > end
+	})
+	from := l.id.key(kindProducer, end+1)
+	if len(r.segments) == 0 { // nor is it true of the log's start, then
+		from = l.id.key(kindProducer, end)
+	}
+	x.eachFrom(from, l.id.key(kindProducer), func(key, value []byte) {
+		_, ok := l.cached(value, decodeNumber(key))
+		ahead = ahead || ok
+	})
+	return ahead
+}
+
+// forget begins a new generation, for which nothing is true that the index knows
+// of what lay above the end. It may forget in a crash what it is told here.
+func (r *recovery) forget(end int64) {
+	l, last := r.l, int64(-1)
+	l.mu.Lock()
+	if n := len(r.segments); n > 0 {
+		last = r.segments[n-1].base
+		l.beginGenerationLocked(end, r.segments[0].base)
+	} else {
+		l.beginGenerationLocked(end, end)
+		l.mu.life = l.mu.generation
+	}
+	l.mu.Unlock()
 	l.store.index.write(func(b *pebble.Batch) {
-		for _, s := range r.behind {
-			l.store.index.dropSegment(b, l.id, s.base)
+		for _, kind := range []byte{kindOffset, kindTime, kindSummary} {
+			_ = b.DeleteRange(l.id.key(kind, last+1), after(l.id.key(kind)), nil)
 		}
 		_ = b.DeleteRange(l.id.key(kindProducer, end+1), after(l.id.key(kindProducer)), nil)
 	})
-	return nil
 }
 
 // syncFiles makes what was found durable: after a kill it is in the page cache
@@ -656,7 +691,7 @@ func (r *recovery) dropBelowStart() error {
 		}
 		invariants.Fault("segment.recoverDropped")
 	}
-	return r.l.putMark(r.cut, -1)
+	return r.l.putMark(r.lost, -1) // a new generation first, before anything is told to the index in it
 }
 
 // tellRemoval says which files will go, and why: none goes without a word.

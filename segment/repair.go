@@ -122,7 +122,7 @@ func (l *Log) survey() (*Survey, error) {
 	r := recovery{l: l}
 	r.mark, r.known = l.store.marks.get(l.id)
 	if l.mu.unread && r.known {
-		l.mu.generation, l.mu.floor = r.mark.generation, r.mark.floor
+		l.mu.generation, l.mu.floor, l.mu.life = r.mark.generation, r.mark.floor, r.mark.life
 	}
 	if err := l.listForRepair(&r); err != nil {
 		return nil, err

@@ -246,7 +246,9 @@ func (r *replacement) exchange(i int) error {
 	r.file = nil
 	l.mu.Lock()
 	l.cuts.Add(1)
-	seg.synced = seg.size
+	if first := r.old[0]; first.size > 0 && first.synced == first.size {
+		seg.synced = seg.size // durable it is anyhow, but a flush would stop here (see cutFile)
+	}
 	segments := append([]*segment(nil), l.mu.segments[:i]...)
 	segments = append(segments, seg)
 	l.mu.segments = append(segments, l.mu.segments[i+len(r.old):]...)

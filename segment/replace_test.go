@@ -17,6 +17,13 @@ import (
 // of their batches.
 func everySecond(t testing.TB, l *Log, i, j int) error {
 	t.Helper()
+	n := 0
+	return thinOut(t, l, i, j, func(record.Batch) bool { n++; return n%2 == 1 })
+}
+
+// thinOut replaces the segments from i to j by one with the batches that keep says.
+func thinOut(t testing.TB, l *Log, i, j int, keep func(b record.Batch) bool) error {
+	t.Helper()
 	l.mu.RLock()
 	old, cuts := l.mu.segments[i:j:j], l.cuts.Load()
 	l.mu.RUnlock()
@@ -25,10 +32,9 @@ func everySecond(t testing.TB, l *Log, i, j int) error {
 		t.Fatal(err)
 	}
 	defer r.abort()
-	n := 0
 	for _, s := range old {
 		if err := eachBatch(l, s, func(b record.Batch) error {
-			if n++; n%2 == 1 {
+			if keep(b) {
 				return r.write(b)
 			}
 			return nil

@@ -178,15 +178,28 @@ func (l *Log) cut(c cutPlan) error {
 	return nil
 }
 
-// countCutLocked begins a new generation. What the index remembers of an older
-// one counts only up to the lowest cut since: the index may forget our deletes
-// in a crash, and offsets above the cut get other bytes.
+// countCutLocked is told of every cut of a log in use.
 func (l *Log) countCutLocked(end int64) {
 	l.cuts.Add(1)
-	l.mu.generation++
-	l.mu.floor = min(l.mu.floor, end)
+	l.beginGenerationLocked(end, l.mu.segments[0].base)
 	l.mu.cleaned.pullBackLocked(end)
 	l.scrubbed.Store(min(l.scrubbed.Load(), end))
+}
+
+// beginGenerationLocked begins a new generation. What the index remembers of an
+// older one counts only up to the lowest cut since: the index may forget our
+// deletes in a crash, and offsets above the cut get other bytes.
+//
+// But for a log that begins above that cut, only what the newest of the older
+// generations said is of any use: up to this cut it counts, and nothing of those
+// before. Among it are the producers of segments that are deleted, which nothing
+// else knows.
+func (l *Log) beginGenerationLocked(end, first int64) {
+	if first > l.mu.floor {
+		l.mu.life, l.mu.floor = l.mu.generation, end
+	}
+	l.mu.generation++
+	l.mu.floor = min(l.mu.floor, end)
 }
 
 // removeSegments removes files, the newest first. Each removal is durable
