@@ -57,6 +57,9 @@ type conn struct {
 	out   []byte // answers that wait for the next flush; only complete frames
 	box   outbox
 
+	hasTurn bool          // see heavy.go
+	queued  time.Duration // for turns, of the request at hand
+
 	muted    time.Duration // nothing is read for so long; see quotas.go
 	sessions []int32       // fetch sessions to drop at the end
 	follower *followerSession
@@ -87,6 +90,7 @@ func (c *conn) serve() {
 			c.server.metrics.panics.Inc()
 			log.Error("panic while handling a request; connection closed", "client", c.ip, "panic", p, "stack", string(debug.Stack()))
 		}
+		c.leaveTurn()
 		c.abort()
 		c.box.wait()
 		c.server.memory.release(&c.frame)
@@ -296,6 +300,7 @@ func (c *conn) send(encode func(dst []byte) []byte) error {
 		return net.ErrClosed
 	}
 	c.out = encode(c.out)
+	c.leaveTurn()
 	return c.flush()
 }
 

@@ -164,6 +164,7 @@ func (c *conn) dispatch() error {
 	if c.login.wantsRaw() {
 		return c.stepRaw()
 	}
+	c.queued = 0
 	r := request{ctx: c.ctx, conn: c, received: s.o.Clock.Now()}
 	var body []byte
 	var err error
@@ -215,6 +216,10 @@ func (c *conn) handleDecoded(r *request, a *api, body []byte) error {
 	if err := c.flush(); err != nil {
 		return err
 	}
+	if len(body) > heavyBody {
+		c.takeTurn()
+	}
+	defer c.leaveTurn()
 	req := wire.NewRequest(a.key)
 	req.SetVersion(r.header.Version)
 	release, err := c.server.memory.acquireDecode(c.ctx, &r.header, body)
@@ -226,6 +231,12 @@ func (c *conn) handleDecoded(r *request, a *api, body []byte) error {
 		return err
 	}
 	dropRepeats(req)
+	if asksForAll(req) {
+		c.takeTurn()
+	}
+	if !computes(a.key) {
+		c.leaveTurn()
+	}
 	if waits(a.key) {
 		release()
 	}

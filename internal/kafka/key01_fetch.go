@@ -61,6 +61,10 @@ func (s *Server) fetch(r *request, body []byte) error {
 	if err := c.flush(); err != nil { // the long poll must not hold answers back
 		return err
 	}
+	if len(body) > heavyBody {
+		c.takeTurn()
+	}
+	defer c.leaveTurn()
 	release, err := s.memory.acquireDecode(r.ctx, &r.header, body)
 	if err != nil {
 		return err
@@ -89,6 +93,7 @@ func (s *Server) fetch(r *request, body []byte) error {
 		user, client := r.who()
 		f.budget = s.quotas.MaxAnswer(quota.Fetch, user, client, f.budget)
 	}
+	f.takeTurn(r)
 	f.resolve(r, scope.parts)
 	s.audit(r, nil)
 	defer f.releaseViews()
@@ -166,12 +171,13 @@ func (f *fetcher) readUntilEnough(r *request) {
 	if f.enough() || wait <= 0 || r.conn.server.closing.Load() {
 		return
 	}
+	defer f.takeTurn(r) // for the answer
 	ctx, stop := r.conn.untilGone(r.ctx)
 	defer stop()
 	timer := f.server.o.Clock.NewTimer(wait)
 	defer timer.Stop()
-	begun := f.server.o.Clock.Now()
-	defer func() { f.waited = f.server.o.Clock.Now().Sub(begun) }()
+	begun, queued := f.server.o.Clock.Now(), r.conn.queued
+	defer func() { f.waited = f.server.o.Clock.Now().Sub(begun) - (r.conn.queued - queued) }()
 	w := partition.NewWaiter()
 	for i := range f.results {
 		f.results[i].partition.AddWaiter(w)
@@ -183,18 +189,28 @@ func (f *fetcher) readUntilEnough(r *request) {
 	}()
 	for {
 		// Read after adding, or an append in between would go unseen.
+		f.takeTurn(r)
 		f.readAll()
 		if f.enough() {
 			return
 		}
+		r.conn.leaveTurn()
 		select {
 		case <-w.C:
 		case <-timer.C():
+			f.takeTurn(r)
 			f.readAll()
 			return
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// takeTurn is for what is done to every partition of the request.
+func (f *fetcher) takeTurn(r *request) {
+	if len(f.results) > heavyParts {
+		r.conn.takeTurn()
 	}
 }
 
@@ -313,6 +329,7 @@ func (c *conn) sendFetch(r *request, scope *fetchScope, results []fetchResult) e
 		results[i].tell()
 	}
 	c.server.metrics.fetched.Add(size)
+	c.leaveTurn()
 	return c.sendRecords(w.b, w.cuts)
 }
 

@@ -92,7 +92,7 @@ func (s *Server) listOffsets(r *request, body kmsg.Request) (kmsg.Response, erro
 				err = missing(topic, in.Partition, false)
 			} else {
 				out.Offset, out.Timestamp, out.LeaderEpoch, err = listOffset(p, in, req.Version, isolation)
-				if errors.Is(err, segment.ErrRebuilding) && p.Ready(ctx) == nil {
+				if errors.Is(err, segment.ErrRebuilding) && r.waitReady(ctx, p) == nil {
 					out.Offset, out.Timestamp, out.LeaderEpoch, err = listOffset(p, in, req.Version, isolation)
 				}
 			}
@@ -108,6 +108,12 @@ func (s *Server) listOffsets(r *request, body kmsg.Request) (kmsg.Response, erro
 		resp.Topics = append(resp.Topics, rt)
 	}
 	return resp, nil
+}
+
+// waitReady lets others work while it waits.
+func (r *request) waitReady(ctx context.Context, p *partition.Partition) error {
+	r.conn.leaveTurn()
+	return p.Ready(ctx)
 }
 
 func listOffset(p *partition.Partition, in *kmsg.ListOffsetsRequestTopicPartition, version int16, isolation int8) (offset, timestamp int64, epoch int32, err error) {

@@ -49,12 +49,13 @@ func (s *Server) record(r *request, k quota.Kind, n float64) time.Duration {
 	return s.quotas.Record(k, user, client, n)
 }
 
-// recordTime notes the time that a request took until now, except for waited.
+// recordTime notes the time that a request took until now, except for waited and
+// for what it stood behind other clients' heavy requests.
 func (s *Server) recordTime(r *request, waited time.Duration) {
 	if !s.quotas.Limits(quota.Request) {
 		return
 	}
-	took := s.o.Clock.Now().Sub(r.received) - waited
+	took := s.o.Clock.Now().Sub(r.received) - waited - r.conn.queued
 	wait := s.record(r, quota.Request, 100*took.Seconds())
 	r.throttle(min(wait, s.o.QuotaSampleLength))
 }

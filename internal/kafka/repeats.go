@@ -13,39 +13,39 @@ func dropRepeats(body kmsg.Request) {
 			name string
 			id   [16]byte
 		}
-		req.Topics = distinct(req.Topics, func(t *kmsg.MetadataRequestTopic) any { return subject{orEmpty(t.Topic), t.TopicID} })
+		req.Topics = distinct(req.Topics, func(t *kmsg.MetadataRequestTopic) subject { return subject{orEmpty(t.Topic), t.TopicID} })
 	case *kmsg.OffsetFetchRequest:
-		req.Groups = distinct(req.Groups, func(g *kmsg.OffsetFetchRequestGroup) any { return g.Group })
+		req.Groups = distinct(req.Groups, func(g *kmsg.OffsetFetchRequestGroup) string { return g.Group })
 	case *kmsg.DescribeGroupsRequest:
-		req.Groups = distinct(req.Groups, func(g *string) any { return *g })
+		req.Groups = distinct(req.Groups, func(g *string) string { return *g })
 	case *kmsg.ConsumerGroupDescribeRequest:
-		req.Groups = distinct(req.Groups, func(g *string) any { return *g })
+		req.Groups = distinct(req.Groups, func(g *string) string { return *g })
 	case *kmsg.DescribeConfigsRequest:
 		type subject struct {
 			kind kmsg.ConfigResourceType
 			name string
 		}
-		req.Resources = distinct(req.Resources, func(r *kmsg.DescribeConfigsRequestResource) any {
+		req.Resources = distinct(req.Resources, func(r *kmsg.DescribeConfigsRequestResource) subject {
 			return subject{r.ResourceType, r.ResourceName}
 		})
 	case *kmsg.DescribeTransactionsRequest:
-		req.TransactionalIDs = distinct(req.TransactionalIDs, func(id *string) any { return *id })
+		req.TransactionalIDs = distinct(req.TransactionalIDs, func(id *string) string { return *id })
 	case *kmsg.DescribeProducersRequest:
 		for i := range req.Topics {
-			req.Topics[i].Partitions = distinct(req.Topics[i].Partitions, func(p *int32) any { return *p })
+			req.Topics[i].Partitions = distinct(req.Topics[i].Partitions, func(p *int32) int32 { return *p })
 		}
-		req.Topics = distinct(req.Topics, func(t *kmsg.DescribeProducersRequestTopic) any { return t.Topic })
+		req.Topics = distinct(req.Topics, func(t *kmsg.DescribeProducersRequestTopic) string { return t.Topic })
 	case *kmsg.DescribeTopicPartitionsRequest:
-		req.Topics = distinct(req.Topics, func(t *kmsg.DescribeTopicPartitionsRequestTopic) any { return t.Topic })
+		req.Topics = distinct(req.Topics, func(t *kmsg.DescribeTopicPartitionsRequestTopic) string { return t.Topic })
 	}
 }
 
 // distinct keeps nil apart from empty: to many requests it means everything.
-func distinct[T any](list []T, subject func(*T) any) []T {
+func distinct[T any, S comparable](list []T, subject func(*T) S) []T {
 	if len(list) < 2 {
 		return list
 	}
-	seen := make(map[any]struct{}, len(list))
+	seen := make(map[S]struct{}, min(len(list), 1024)) // most are repeats where there are many
 	kept := list[:0]
 	for i := range list {
 		s := subject(&list[i])

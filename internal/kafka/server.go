@@ -29,6 +29,7 @@ type Server struct {
 	listeners []*listener
 	memory    *memory
 	answers   *answers
+	turns     *turns
 	sessions  *sessionCache
 	metrics   *serverMetrics
 	quotas    *quota.Limiter
@@ -80,6 +81,7 @@ func NewServer(o Options) (*Server, error) {
 	}
 	s := &Server{
 		o: o, memory: newMemory(o.RequestMemory), answers: newAnswers(answerBudget, o.Clock),
+		turns:    newTurns(heavyAtOnce(), o.Clock),
 		sessions: newSessionCache(o.FetchSessions, o.FetchSessionPartitions, o.Clock), static: staticConfigs(o.BrokerConfigs), stopping: make(chan struct{}),
 	}
 	measure := quota.Options{Clock: o.Clock, Samples: o.QuotaSamples, SampleLength: o.QuotaSampleLength}
