@@ -28,6 +28,7 @@ func (w *Worker) receive(p *Pipeline, h *sdk.PartitionHeader, records io.Reader)
 	if source >= 0 {
 		state.MaxEpoch = min(leader, source)
 	}
+	w.bytes += h.RecordBytes
 	buf, err := w.piece.bytes(w.ctx)
 	if err != nil {
 		return false, err

@@ -45,10 +45,11 @@ type End struct {
 	Diverging      sdk.EpochEnd
 	NewLeader      int32
 	NewLeaderEpoch int32
+	LogStart       int64 // of the source, with OutOfRange and if it says so
 	Code           int16 // Kafka error code, 0 unless the source gave one
 	Err            error // one line for the operator; never nil
 }
 
 func newEnd(r Reason, err error) End {
-	return End{Reason: r, Epoch: -1, Diverging: sdk.Undefined, NewLeader: -1, NewLeaderEpoch: -1, Err: err}
+	return End{Reason: r, Epoch: -1, Diverging: sdk.Undefined, NewLeader: -1, NewLeaderEpoch: -1, LogStart: -1, Err: err}
 }

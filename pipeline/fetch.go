@@ -7,7 +7,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
-	"github.com/lockstep-kafka/lockstep/internal/obs"
 	"github.com/lockstep-kafka/lockstep/plugins/sdk"
 )
 
@@ -55,12 +54,17 @@ func (w *Worker) ask(p *Pipeline) {
 	p.fetchOffset, p.lastEpoch = p.o.Target.LogEnd()
 	p.mentioned = false
 	w.asked = append(w.asked, p)
+	start, durable := int64(-1), int64(-1) // a mirror is no replica: the source must not wait for us (W33)
+	if p.follower != nil {
+		start, durable = p.follower.Ends()
+	}
 	w.req.Partitions = append(w.req.Partitions, sdk.FetchPartition{
 		PartitionKey:       p.o.Key,
 		Offset:             p.fetchOffset,
 		CurrentLeaderEpoch: source,
 		LastFetchedEpoch:   p.lastEpoch,
-		LogStart:           -1, // a mirror is no replica: the source must not wait for us (W33)
+		LogStart:           start,
+		DurableEnd:         durable,
 		MaxBytes:           max(p.maxBytes, w.o.PartitionMaxBytes),
 	})
 }
@@ -141,7 +145,7 @@ func (w *Worker) refuse(p *Pipeline, h *sdk.PartitionHeader) {
 	e.Code = h.ErrorCode
 	switch cause {
 	case kerr.OffsetOutOfRange:
-		e.Reason = OutOfRange
+		e.Reason, e.LogStart = OutOfRange, h.LogStart
 		e.Err = fmt.Errorf("%s: source has no offset %d: %w", p.o.Key, p.fetchOffset, cause)
 	case kerr.FencedLeaderEpoch, kerr.NotLeaderForPartition:
 		e.Reason = NotLeader
@@ -150,7 +154,7 @@ func (w *Worker) refuse(p *Pipeline, h *sdk.PartitionHeader) {
 		e.Reason = UnknownTopicID
 	case kerr.UnknownLeaderEpoch, kerr.OffsetNotAvailable, kerr.UnknownTopicOrPartition, kerr.LeaderNotAvailable,
 		kerr.ThrottlingQuotaExceeded, kerr.ReplicaNotAvailable, kerr.KafkaStorageError, kerr.RequestTimedOut:
-		obs.Counter("lockstep_mirror_fetch_errors_total", "mirror", p.o.Mirror, "reason", "transient").Inc()
+		p.countError("transient")
 		w.backoff(p)
 		return
 	}
@@ -187,6 +191,10 @@ func (w *Worker) confirm() {
 
 // acknowledge closes a good response: log start, position, observer.
 func (w *Worker) acknowledge(p *Pipeline, h *sdk.PartitionHeader) {
+	if p.follower != nil {
+		leader, _ := p.epochs()
+		p.follower.FollowHighWatermark(leader, h.HighWatermark) // before the log start, which it bounds
+	}
 	if start := min(h.LogStart, p.o.Target.HighWatermark()); start > p.followed {
 		if !w.advanceStart(p, start) {
 			return

@@ -31,10 +31,20 @@ type Restarter interface {
 	RestartEmpty(leaderEpoch int32, start int64) error
 }
 
+// Follower is a Target that is a replica of what it fetches: its source is the
+// leader of its own cluster, which waits for it.
+type Follower interface {
+	// Ends are the log start and the end of what is on disk; the leader is told.
+	Ends() (start, durable int64)
+	// FollowHighWatermark takes over the leader's high watermark, as far as the log
+	// goes, if leaderEpoch is the target's.
+	FollowHighWatermark(leaderEpoch int32, highWatermark int64)
+}
+
 // Options make a Pipeline.
 type Options struct {
 	Key    sdk.PartitionKey
-	Mirror string // label of the metrics; empty is fine
+	Mirror string // label of the metrics; a Follower has none
 	Target Target
 
 	LeaderEpoch int32 // DLE: leader epoch of the destination partition
@@ -88,6 +98,8 @@ type Pipeline struct {
 		Position
 	}
 
+	follower Follower // the target, if it is one
+
 	// The rest belongs to the worker's goroutine.
 	mentioned   bool  // by the response under way
 	fetchOffset int64 // of the request under way
@@ -106,17 +118,25 @@ type Pipeline struct {
 
 // New makes a Pipeline; it does nothing until it is added to a Worker.
 func New(o Options) *Pipeline {
-	p := &Pipeline{
-		o:               o,
-		nearEpoch:       -1,
-		fetchedBytes:    obs.Counter("lockstep_mirror_fetched_bytes_total", "mirror", o.Mirror),
-		appendedBytes:   obs.Counter("lockstep_mirror_appended_bytes_total", "mirror", o.Mirror),
-		appendedRecords: obs.Counter("lockstep_mirror_appended_records_total", "mirror", o.Mirror),
-	}
+	p := &Pipeline{o: o, nearEpoch: -1}
+	p.follower, _ = o.Target.(Follower)
+	p.fetchedBytes = p.counter("fetched_bytes_total")
+	p.appendedBytes = p.counter("appended_bytes_total")
+	p.appendedRecords = p.counter("appended_records_total")
 	p.gate.leaderEpoch, p.gate.sourceEpoch = o.LeaderEpoch, o.SourceEpoch
 	p.pos.Position = Position{SourceHighWatermark: -1, SourceLogStart: -1}
 	return p
 }
+
+// counter is one of the metrics of mirrors, or of replicas.
+func (p *Pipeline) counter(name string, labels ...string) *metrics.Counter {
+	if p.follower != nil {
+		return obs.Counter("lockstep_replica_"+name, labels...)
+	}
+	return obs.Counter("lockstep_mirror_"+name, append([]string{"mirror", p.o.Mirror}, labels...)...)
+}
+
+func (p *Pipeline) countError(reason string) { p.counter("fetch_errors_total", "reason", reason).Inc() }
 
 // Key is the partition.
 func (p *Pipeline) Key() sdk.PartitionKey { return p.o.Key }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/lockstep-kafka/lockstep/internal/clock"
 	"github.com/lockstep-kafka/lockstep/internal/invariants"
-	"github.com/lockstep-kafka/lockstep/internal/obs"
 	"github.com/lockstep-kafka/lockstep/plugins/sdk"
 )
 
@@ -27,6 +26,11 @@ type WorkerOptions struct {
 
 	// MaxBatchBytes is the largest batch taken; default DefaultMaxBatchBytes.
 	MaxBatchBytes int
+
+	// Settle runs after each whole response, with its number of record bytes, before
+	// the next request is made. It may wait for the disk, which that request then
+	// speaks of. Nil: the next request follows at once.
+	Settle func(ctx context.Context, bytes int)
 
 	Budget *Budget // shared bound of bytes in flight; nil: none
 
@@ -78,6 +82,8 @@ type Worker struct {
 		pipelines map[*Pipeline]struct{}
 		changed   bool
 		closed    bool
+		poked     bool
+		parked    Interrupter // the session while a fetch is under way
 	}
 
 	// The rest belongs to the worker's goroutine.
@@ -91,6 +97,7 @@ type Worker struct {
 	asked   []*Pipeline // of req, in its order
 	cursor  int         // where the next partition of the response is expected
 	lastHit int         // index in asked of the last partition with records, -1
+	bytes   int         // of records in the response
 
 	piece piece
 	now   time.Time // read once per response
@@ -110,17 +117,44 @@ func NewWorker(o WorkerOptions) *Worker {
 // Add attaches p from the next fetch on: at once if the worker is idle, at the
 // latest when the long poll under way ends. It does nothing after Close.
 func (w *Worker) Add(p *Pipeline) {
+	if w.add(p) {
+		w.Poke()
+	}
+}
+
+func (w *Worker) add(p *Pipeline) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.mu.closed {
-		return
+		return false
 	}
 	if !p.attach() {
 		invariants.Check(false, "%s: pipeline added twice", p.o.Key)
-		return
+		return false
 	}
 	w.mu.pipelines[p] = struct{}{}
 	w.changedLocked()
+	return true
+}
+
+// Interrupter is a session whose long poll can be ended early: the source answers
+// at once, with what there is.
+type Interrupter interface {
+	// Interrupt may be called at any time. While no fetch is under way it is for the
+	// next one.
+	Interrupt()
+}
+
+// Poke has the next request made soon: a long poll under way is ended where the
+// session can do that.
+func (w *Worker) Poke() {
+	w.mu.Lock()
+	parked := w.mu.parked
+	w.mu.poked = true
+	w.mu.Unlock()
+	if parked != nil {
+		parked.Interrupt() // it writes: not under the lock
+	}
 }
 
 // Remove detaches p; when it returns no append of p runs or will run. Ended is
@@ -194,6 +228,7 @@ func (w *Worker) run() {
 func (w *Worker) refresh() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.mu.poked = false // the request that is made now tells everything
 	if !w.mu.changed {
 		return
 	}
@@ -262,8 +297,28 @@ func (w *Worker) fetch() error {
 	// A session blocks in a read that knows no context of ours.
 	stop := context.AfterFunc(w.ctx, func() { s.Close() })
 	defer stop()
-	w.cursor, w.lastHit, w.now = 0, -1, time.Time{}
-	return s.Fetch(w.ctx, &w.req, w)
+	w.cursor, w.lastHit, w.bytes, w.now = 0, -1, 0, time.Time{}
+	if i, ok := s.(Interrupter); ok && !w.park(i) {
+		w.req.MaxWait = 0
+	}
+	err := s.Fetch(w.ctx, &w.req, w)
+	w.unpark()
+	return err
+}
+
+// park notes that a fetch is about to be under way; false says that there is more
+// to tell already, so that it should not wait.
+func (w *Worker) park(s Interrupter) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.parked = s
+	return !w.mu.changed && !w.mu.poked
+}
+
+func (w *Worker) unpark() {
+	w.mu.Lock()
+	w.mu.parked = nil
+	w.mu.Unlock()
 }
 
 // maxRefusals bounds how often a source may refuse whole responses.
@@ -278,6 +333,9 @@ func (w *Worker) finish(err error) {
 		w.proven, w.refusals = true, 0
 		w.confirm()
 		w.rotate()
+		if w.o.Settle != nil {
+			w.o.Settle(w.ctx, w.bytes)
+		}
 		return
 	}
 	if w.ctx.Err() != nil {
@@ -323,7 +381,7 @@ func (w *Worker) end(p *Pipeline, e End) {
 		return
 	}
 	w.forget(p)
-	obs.Counter("lockstep_mirror_fetch_errors_total", "mirror", p.o.Mirror, "reason", e.Reason.String()).Inc()
+	p.countError(e.Reason.String())
 	p.o.Observer.Ended(p, e)
 }
 

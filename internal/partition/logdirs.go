@@ -146,6 +146,13 @@ func (d *logDirs) place(id segment.LogID, old bool) (*logDir, error) {
 	return best, nil
 }
 
+// holds says that a log was found on disk and is nobody's yet.
+func (d *logDirs) holds(id segment.LogID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.mu.found[id]) > 0
+}
+
 // remove deletes a log from its directory; without one, from wherever it lies
 // in directories that are online.
 func (d *logDirs) remove(id segment.LogID, dir *logDir) error {

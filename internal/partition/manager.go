@@ -125,7 +125,8 @@ func NewManager(o Options) *Manager {
 // partition offline and is logged once.
 //
 // Logs on disk whose topic the image does not know are left alone: missing
-// metadata is never read as "delete it".
+// metadata is never read as "delete it". One that the image gives to other brokers
+// is removed, also if that happened while this one was down.
 func (m *Manager) Apply(prev, next *metadata.Image) {
 	m.shared.applied(prev, next)
 	if prev != nil {
@@ -184,6 +185,8 @@ type topicChange struct {
 	get    func(string) string
 	config segment.Config
 	grown  []*Partition
+	gone   []*Partition    // replicas that are not ours any more
+	strays []segment.LogID // likewise, of which the log was never opened
 }
 
 // prepareTopic opens the logs of a topic that are not open yet, in the
@@ -197,7 +200,15 @@ func (m *Manager) prepareTopic(t *metadata.Topic, old bool, open *errgroup.Group
 	c := &topicChange{topic: t, get: get, config: m.segmentConfig(get), grown: make([]*Partition, max(len(parts), len(t.Partitions)))}
 	copy(c.grown, parts)
 	for _, mp := range t.Partitions {
-		if int(mp.Index) >= len(c.grown) || !slices.Contains(mp.Replicas, m.o.NodeID) {
+		if int(mp.Index) >= len(c.grown) {
+			continue
+		}
+		if !slices.Contains(mp.Replicas, m.o.NodeID) {
+			if p := c.grown[mp.Index]; p != nil {
+				c.gone, c.grown[mp.Index] = append(c.gone, p), nil
+			} else if id := (segment.LogID{Topic: t.ID, Partition: mp.Index}); m.dirs.holds(id) {
+				c.strays = append(c.strays, id)
+			}
 			continue
 		}
 		if p := c.grown[mp.Index]; p == nil {
@@ -222,6 +233,15 @@ func (m *Manager) applyTopic(c *topicChange) {
 	m.mu.byID[t.ID] = c.grown
 	m.mu.byName[t.Name] = t.ID
 	m.mu.Unlock()
+	for _, p := range c.gone {
+		m.remove(t.Name, p)
+	}
+	for _, id := range c.strays {
+		m.o.Logger.Info("log of a replica that is another broker's by now is removed", "topic", t.Name, "partition", id.Partition)
+		if err := m.dirs.remove(id, nil); err != nil {
+			m.o.Logger.Error("log could not be removed", "topic", t.Name, "partition", id.Partition, "err", err)
+		}
+	}
 	for _, p := range c.grown {
 		if p != nil && p.dir != nil {
 			if err := p.dir.failure(); err != nil && p.view.Load().offline == nil {
@@ -258,13 +278,18 @@ func (m *Manager) drop(t *metadata.Topic) {
 	}
 	m.mu.Unlock()
 	for _, p := range parts {
-		if p == nil {
-			continue
+		if p != nil {
+			m.remove(t.Name, p)
 		}
-		p.close()
-		if err := m.dirs.remove(segment.LogID{Topic: t.ID, Partition: p.key.Partition}, p.dir); err != nil {
-			m.o.Logger.Error("deleted topic's log could not be removed", "topic", t.Name, "partition", p.key.Partition, "err", err)
-		}
+	}
+}
+
+// remove ends a replica, and its log with it: the metadata say that there is none
+// here any more.
+func (m *Manager) remove(topic string, p *Partition) {
+	p.close()
+	if err := m.dirs.remove(segment.LogID{Topic: p.key.TopicID, Partition: p.key.Partition}, p.dir); err != nil {
+		m.o.Logger.Error("log could not be removed", "topic", topic, "partition", p.key.Partition, "err", err)
 	}
 }
 

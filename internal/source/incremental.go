@@ -19,6 +19,7 @@ type incremental struct {
 	id      int32 // 0: the source keeps no session for us
 	epoch   int32 // of the next request; 0 is a full one
 	version int16 // of the requests in this session: names or ids
+	replica bool  // of a follower: partitions tell what is on its disk
 
 	// sent is what the source knows, by partition. round marks the entries of
 	// the request being built, to find those that fell out.
@@ -59,6 +60,9 @@ func (s *incremental) fill(r *kmsg.FetchRequest, req *sdk.FetchRequest, version 
 		if full || !ok || known.last != *p {
 			known.last = *p
 			addPartition(r, p)
+			if s.replica {
+				tagDurable(r, p.DurableEnd)
+			}
 		}
 		known.round = s.round
 	}

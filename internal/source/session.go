@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -62,7 +63,16 @@ type kafkaSession struct {
 	out       []byte
 	parser    *fetchParser
 	notBefore time.Time // throttled until then
-	closed    atomic.Bool
+	replica   *Replica  // nil: a plain consumer
+
+	// writing guards what goes out: requests, and interruptions between them.
+	writing struct {
+		sync.Mutex
+		under  bool // a fetch is under way
+		poked  bool // it is interrupted, or the next one
+		nudged []byte
+	}
+	closed atomic.Bool
 }
 
 func newKafkaSession(conn net.Conn, addr, clientID string, low, high int16, timeout time.Duration) *kafkaSession {
@@ -142,22 +152,18 @@ func (s *kafkaSession) fetch(ctx context.Context, req *sdk.FetchRequest, h sdk.F
 	if ctx.Err() != nil { // AfterFunc may have run before the deadline was set
 		return ctx.Err()
 	}
-	if _, err := s.conn.Write(s.out); err != nil {
+	if err := s.write(); err != nil {
 		return err
 	}
-	var size [4]byte
-	if _, err := io.ReadFull(s.conn, size[:]); err != nil {
+	head, n, err := s.readHead(int64(req.MaxBytes) + responseSlack)
+	if err != nil {
 		return err
-	}
-	n := int32(binary.BigEndian.Uint32(size[:]))
-	if n < minResponse || int64(n) > int64(req.MaxBytes)+responseSlack {
-		return fmt.Errorf("source sends a response of %d bytes, %d were asked for", n, req.MaxBytes)
 	}
 	s.conn.SetReadDeadline(time.Now().Add(s.timeout + time.Duration(n/minRate)*time.Second))
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	s.parser.s.begin(int(n))
+	s.parser.s.begin(n, head[:]...)
 	err = s.parser.parse(version, s.corr, req.Partitions, h)
 	if err == nil {
 		s.session.answered(s.parser.sessionID)
@@ -166,6 +172,43 @@ func (s *kafkaSession) fetch(ctx context.Context, req *sdk.FetchRequest, h sdk.F
 		s.notBefore = time.Now().Add(min(time.Duration(t)*time.Millisecond, maxThrottle))
 	}
 	return err
+}
+
+func (s *kafkaSession) write() error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	s.writing.under = true
+	_, err := s.conn.Write(s.out)
+	if err == nil && s.writing.poked { // between the last response and now
+		_, err = s.conn.Write(s.writing.nudged)
+	}
+	return err
+}
+
+// readHead reads the size and the correlation id of the next response, which is
+// limit bytes long at most. n counts what is behind the size. Answers to
+// interruptions are passed over.
+func (s *kafkaSession) readHead(limit int64) (corr [4]byte, n int, err error) {
+	for {
+		var head [8]byte
+		if _, err := io.ReadFull(s.conn, head[:]); err != nil {
+			return corr, 0, err
+		}
+		size := int32(binary.BigEndian.Uint32(head[:]))
+		if size < minResponse || int64(size) > limit {
+			return corr, 0, fmt.Errorf("source sends a response of %d bytes, at most %d were asked for", size, limit)
+		}
+		copy(corr[:], head[4:])
+		if s.replica == nil || int32(binary.BigEndian.Uint32(corr[:])) != nudgeID {
+			s.writing.Lock()
+			s.writing.under, s.writing.poked = false, false
+			s.writing.Unlock()
+			return corr, int(size), nil
+		}
+		if _, err := io.CopyN(io.Discard, s.conn, int64(size)-4); err != nil {
+			return corr, 0, err
+		}
+	}
 }
 
 // maxThrottle bounds what a source may ask for (W41).
@@ -203,6 +246,9 @@ func (s *kafkaSession) encode(req *sdk.FetchRequest) (version int16, err error) 
 	r.SetVersion(version)
 	r.MaxWaitMillis = int32(req.MaxWait / time.Millisecond)
 	r.MinBytes, r.MaxBytes = req.MinBytes, req.MaxBytes
+	if s.replica != nil {
+		r.ReplicaState.ID, r.ReplicaState.Epoch = s.replica.ID, s.replica.Epoch()
+	}
 	s.session.fill(r, req, version)
 	s.corr++
 	s.out = wire.AppendRequest(s.out[:0], s.corr, s.clientID, r)

@@ -42,9 +42,9 @@ func newStream(conn io.Reader) *stream {
 	return &stream{conn: conn, buf: make([]byte, readAhead), ahead: readAhead}
 }
 
-// begin starts a frame of n bytes.
-func (s *stream) begin(n int) {
-	s.r, s.w, s.left, s.err = 0, 0, n, nil
+// begin starts a frame of n bytes, of which some were read already.
+func (s *stream) begin(n int, head ...byte) {
+	s.r, s.w, s.left, s.err = 0, copy(s.buf, head), n, nil
 }
 
 func (s *stream) fail(err error) {

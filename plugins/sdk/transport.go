@@ -50,7 +50,10 @@ type FetchPartition struct {
 	LastFetchedEpoch   int32
 
 	LogStart int64 // first offset of the asking side, -1 if it does not matter
-	MaxBytes int32 // a first batch above it is returned whole all the same
+	// DurableEnd is the end of what the asking side has on disk, -1 if it does not
+	// matter: it does between the brokers of one cluster only.
+	DurableEnd int64
+	MaxBytes   int32 // a first batch above it is returned whole all the same
 }
 
 // FetchRequest is one long poll over the partitions of a session. The session
