@@ -216,7 +216,7 @@ func (s *shared) mayJoin(id int32, brokerEpoch int64) bool {
 		return false
 	}
 	b := img.Broker(id)
-	return b != nil && !b.Fenced && (brokerEpoch < 0 || b.Epoch == brokerEpoch)
+	return b.Eligible() && (brokerEpoch < 0 || b.Epoch == brokerEpoch)
 }
 
 // staleBroker says whether a fetch is of a registration that another has replaced.
