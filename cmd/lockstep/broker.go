@@ -398,7 +398,7 @@ func (b *broker) checks() map[string]healthCheck {
 			return nil
 		},
 		"controller": func() error {
-			if !b.controller.Leading() {
+			if _, _, ok := b.controller.Active(); !ok {
 				return errors.New("no active controller")
 			}
 			return nil

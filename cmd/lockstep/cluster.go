@@ -41,13 +41,13 @@ func newPeers(cfg *config.Config, b *broker) (*peer.Pool, error) {
 
 // controllerOptions are the node's part in the cluster's metadata.
 func controllerOptions(cfg *config.Config, b *broker) (controller.Options, error) {
-	return controller.Options{
-		Dir: filepath.Join(b.logDirs.metadata, "metadata"), NodeID: b.nodeID, ClusterID: b.logDirs.clusterID(),
-		ClientListen:             cfg.String("metadata.etcd.listen.client"),
+	o := controller.Options{
+		Dir: filepath.Join(b.logDirs.metadata, "metadata"), ClusterID: b.logDirs.clusterID(),
 		DefaultPartitions:        int32(cfg.Int("num.partitions")),
 		DefaultReplicationFactor: int16(cfg.Int("default.replication.factor")),
 		DefaultMinISR:            int32(cfg.Int("min.insync.replicas")),
 		DefaultUncleanElection:   cfg.Bool("unclean.leader.election.enable"),
 		Logger:                   b.logger.With("part", "controller"),
-	}, nil
+	}
+	return o, cfg.Quorum(&o)
 }

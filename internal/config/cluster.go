@@ -137,5 +137,5 @@ func (c *Config) checkCluster() []error {
 
 // manyNodes tells whether this process is one of several.
 func (c *Config) manyNodes() bool {
-	return strings.Contains(c.String("controller.quorum.voters"), ",") || !c.IsBroker() || !c.IsController()
+	return strings.Contains(c.String("controller.quorum.voters"), ",") || !c.IsBroker() || !c.IsController() || c.String("metadata.etcd.endpoints") != ""
 }

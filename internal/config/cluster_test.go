@@ -29,7 +29,12 @@ func TestRoles(t *testing.T) {
 	for roles, want := range map[string][2]bool{
 		"broker": {true, false}, "controller": {false, true}, "broker,controller": {true, true}, "controller,broker": {true, true},
 	} {
-		c, err := load(t, "", "process.roles="+roles)
+		listeners := "C://:9093"
+		if want[0] {
+			listeners += ",PLAINTEXT://:9092"
+		}
+		c, err := load(t, "", "process.roles="+roles, "cluster.secret=0123456789abcdef", "controller.quorum.bootstrap.servers=h:1",
+			"controller.listener.names=C", "listeners="+listeners)
 		if err != nil || [2]bool{c.IsBroker(), c.IsController()} != want {
 			t.Errorf("%s: %v", roles, err)
 			continue

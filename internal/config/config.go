@@ -117,24 +117,7 @@ func (c *Config) set(name, value, origin string) error {
 // does not do.
 func (c *Config) checkTogether() []error {
 	var errs []error
-	if c.String("metadata.etcd.endpoints") != "" {
-		errs = append(errs, errors.New("metadata.etcd.endpoints: an external etcd is not supported by this version; leave it empty"))
-	}
-	errs = append(errs, c.checkLogDirs())
-	if v := c.String("controller.quorum.voters"); v != "" {
-		id, addr, ok := strings.Cut(v, "@")
-		switch {
-		case !ok || strings.Contains(v, ","):
-			errs = append(errs, fmt.Errorf("controller.quorum.voters: %q: this version runs one controller; name this node alone as ID@HOST:PORT, or nothing", v))
-		case id != c.String("node.id"):
-			errs = append(errs, fmt.Errorf("controller.quorum.voters: voter %s is not this node (node.id=%s)", id, c.String("node.id")))
-		default:
-			if c.String("metadata.etcd.listen.peer") == "" {
-				c.values["metadata.etcd.listen.peer"] = addr
-				c.origin["metadata.etcd.listen.peer"] = "controller.quorum.voters"
-			}
-		}
-	}
+	errs = append(errs, c.checkLogDirs(), c.checkQuorum())
 	if c.Int("group.min.session.timeout.ms") > c.Int("group.max.session.timeout.ms") {
 		errs = append(errs, errors.New("group.min.session.timeout.ms is above group.max.session.timeout.ms"))
 	}

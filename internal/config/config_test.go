@@ -29,7 +29,7 @@ func TestFaultsNameTheKey(t *testing.T) {
 		"listeners=9092", "listeners=PLAINTEXT://h:99999", "listeners=KERBEROS://h:1", "log.dirs=a,./a", "log.dirs=,",
 		"log.cleaner.min.cleanable.ratio=1.5", "log.cleaner.min.cleanable.ratio=NaN", "log.cleaner.io.max.bytes.per.second=0",
 		"log.cleaner.min.compaction.lag.ms=9223372036854775808",
-		"metadata.etcd.endpoints=h:2379", "min.insync.replica=2", "controller.quorum.voters=2@h:1",
+		"metadata.etcd.endpoints=h:2379", "metadata.etcd.prefix=a", "cluster.secret=short", "controller.quorum.voters=1@h:1,2@h:2", "controller.quorum.voters=x@h:1", "controller.quorum.bootstrap.servers=h", "min.insync.replica=2", "controller.quorum.voters=2@h:1",
 		"advertised.listeners=OTHER://h:1", "log.retention.hours=x",
 	} {
 		_, err := load(t, "", bad)

@@ -44,15 +44,13 @@ const unlimited = int64(1<<63 - 1)
 
 // keys is every server option. Names without a prefix of ours are Kafka's, and
 // mean what they mean there.
-var keys = slices.Concat(serverKeys, clusterKeys, securityKeys)
+var keys = slices.Concat(serverKeys, quorumKeys, clusterKeys, securityKeys)
 
 var serverKeys = []key{
 	{name: "node.id", kind: integer, def: "1", max: 1 << 30, doc: "Number of this node, unique in the cluster. It cannot change once data exist."},
 	{name: "listeners", kind: text, def: "PLAINTEXT://127.0.0.1:9092", list: true, doc: "NAME://HOST:PORT[,…] to listen on. An empty host listens on every address. Port 0 takes a free one."},
 	{name: "advertised.listeners", kind: text, def: "", list: true, doc: "NAME://HOST:PORT[,…] that clients are told. Default: listeners, with this machine's name for an empty host."},
 	{name: "listener.security.protocol.map", kind: text, def: "PLAINTEXT:PLAINTEXT", list: true, doc: "NAME:PROTOCOL[,…] of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL. A listener that is not named here has the protocol of its name."},
-	{name: "controller.listener.names", kind: text, def: "", list: true, doc: "Accepted for Kafka's configuration files. The controller of a single node listens on loopback only."},
-	{name: "controller.quorum.voters", kind: text, def: "", list: true, doc: "ID@HOST:PORT of the controllers. This version runs one: empty, or this node alone. The port is where its etcd peers listen."},
 	{name: "log.dirs", kind: text, def: "./lockstep-data", list: true, doc: "Directories of the logs, separated by commas, one per disk. A new log goes where the fewest are. One that cannot be used is offline with its logs, and the others go on."},
 	{name: "metadata.log.dir", kind: text, def: "", doc: "Directory of the cluster's metadata; the server does not start without it. Default: the first of log.dirs."},
 	{name: "admin.listener", kind: text, def: "127.0.0.1:9644", doc: "HOST:PORT of /metrics, /livez and /readyz. Empty switches it off."},
@@ -165,9 +163,6 @@ var serverKeys = []key{
 	{name: "mirror.truncation.keep.required", kind: boolean, def: "false", doc: "Whether the cut waits (the partition is FAILED and tries again) when the copy cannot be made, for want of room say. Otherwise it goes on and the log says what was not kept."},
 	{name: "mirror.truncation.timeout.ms", kind: milliseconds, def: "300000", dynamic: true, doc: "Longest wait for replicas to truncate before a partition fails; 0 waits for ever."},
 
-	{name: "metadata.etcd.listen.client", kind: text, def: "", doc: "HOST:PORT of the embedded etcd's client port. Default: a free loopback port."},
-	{name: "metadata.etcd.listen.peer", kind: text, def: "", doc: "HOST:PORT of the embedded etcd's peer port. Default: a free loopback port."},
-	{name: "metadata.etcd.endpoints", kind: text, def: "", doc: "An etcd of your own. This version runs the embedded one only: must be empty."},
 	{name: "plugin.truncation.policy", kind: text, def: "", doc: "Plugin that is asked before a mirrored log is cut. While it does not answer, nothing is cut and the partition waits. Default: the built-in rules."},
 	{name: "plugin.unclean.election.policy", kind: text, def: "", doc: "Plugin that is asked when a source lost records in an unclean election. While it does not answer, the partition fails and is tried again. Default: the built-in rules."},
 	{name: "log.level", kind: choice, def: "info", choices: "debug|info|warn|error", dynamic: true, doc: "What is logged to standard error."},

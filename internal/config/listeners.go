@@ -39,15 +39,11 @@ func (c *Config) Listeners() ([]Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	skip := map[string]bool{}
-	for name := range strings.SplitSeq(c.String("controller.listener.names"), ",") {
-		skip[strings.TrimSpace(name)] = true
-	}
 	var out []Listener
 	seen := map[string]bool{}
 	for _, b := range bound {
-		if skip[b.name] && b.name != "" {
-			continue // Kafka's files list the controller's listener here too
+		if c.isControllerListener(b.name) {
+			continue // see Quorum
 		}
 		if seen[b.name] {
 			return nil, fmt.Errorf("listeners: %s appears twice", b.name)
@@ -81,7 +77,7 @@ func (c *Config) Listeners() ([]Listener, error) {
 		out = append(out, l)
 	}
 	for _, a := range advertised {
-		if !seen[a.name] {
+		if !seen[a.name] && !c.isControllerListener(a.name) {
 			return nil, fmt.Errorf("advertised.listeners: %s is not in listeners", a.name)
 		}
 	}

@@ -140,10 +140,7 @@ func (c *Config) checkSecurity(listeners []Listener) []error {
 	has := func(match func(Listener) bool) bool { return slices.ContainsFunc(listeners, match) }
 	for _, name := range slices.Sorted(maps.Keys(c.listener)) {
 		v := c.listener[name]
-		known := has(func(l Listener) bool { return strings.ToLower(l.Name) == v.listener })
-		for n := range strings.SplitSeq(c.String("controller.listener.names"), ",") {
-			known = known || strings.EqualFold(strings.TrimSpace(n), v.listener)
-		}
+		known := has(func(l Listener) bool { return strings.ToLower(l.Name) == v.listener }) || c.isControllerListener(v.listener)
 		if !known {
 			errs = append(errs, fmt.Errorf("%s: no listener of that name in listeners", name))
 		}

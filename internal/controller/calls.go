@@ -201,7 +201,7 @@ func (c *Controller) do(ctx context.Context, validateOnly, headed bool, cmds []C
 	case len(cmds) == 0:
 		return reply{img: c.Image()}
 	case validateOnly:
-		return c.dry(headed, cmds...)
+		return c.dry(ctx, headed, cmds...)
 	}
 	return c.submit(ctx, headed, cmds...)
 }

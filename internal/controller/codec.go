@@ -20,6 +20,7 @@ import (
 //
 //	lockstep/format                       number of this layout
 //	lockstep/cluster                      cluster id
+//	lockstep/secret                       fingerprint of the key that cluster.secret gives
 //	lockstep/chain                        put by every transaction; see term
 //	lockstep/election/<lease>             the controller election
 //	lockstep/pids                         next producer id
@@ -38,6 +39,7 @@ const (
 	keyRoot          = "lockstep/"
 	keyFormat        = keyRoot + "format"
 	keyCluster       = keyRoot + "cluster"
+	keySecret        = keyRoot + "secret"
 	keyChain         = keyRoot + "chain"
 	keyElection      = keyRoot + "election"
 	keyProducerIDs   = keyRoot + "pids"
@@ -193,7 +195,7 @@ func (c codec) decode(key string, value []byte, revision int64) (Change, error) 
 func (c codec) decodeKey(key string, value []byte, revision int64) (Change, error) {
 	deleted := value == nil
 	switch key {
-	case keyChain:
+	case keyChain, keySecret:
 		return nil, nil
 	case keyFormat:
 		if deleted || string(value) != strconv.Itoa(formatVersion) {

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
@@ -19,9 +21,18 @@ type Controller struct {
 	o        Options
 	codec    codec
 	meters   *meters
-	etcd     *embedded
+	etcd     *store
 	follower *follower
 	dispatch *dispatcher
+
+	// What reaches other nodes, and is reached by them; nil for a node alone.
+	id      *identity
+	net     *listener
+	calls   *grpc.Server
+	callsWG sync.WaitGroup
+	nodes   *nodes
+	// up is etcd once it serves: calls of other nodes come before that.
+	up atomic.Pointer[store]
 
 	requests chan *request
 	terms    chan *term
@@ -44,48 +55,119 @@ type Controller struct {
 // beyond wait in their callers.
 const maxQueued = 1024
 
-// Open starts the embedded etcd, reads the image, and wins the election. It
-// returns when commands are taken, or when ctx ends.
-func Open(ctx context.Context, o Options) (*Controller, error) {
+// Open finds the cluster or founds one, reads the image, and stands for election.
+// It returns when there is an active controller, here or elsewhere, so that commands
+// are taken; or when ctx ends.
+func Open(ctx context.Context, o Options) (_ *Controller, err error) {
 	o.EnsureDefaults()
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	seal, err := openSealer(o.KeyFile, o.Rand, o.Logger)
-	if err != nil {
-		return nil, err
-	}
-	etcd, err := startEtcd(ctx, o)
-	if err != nil {
-		return nil, err
-	}
 	c := &Controller{
-		o: o, etcd: etcd, codec: codec{seal}, meters: newMeters(),
+		o: o, meters: newMeters(),
 		requests: make(chan *request, maxQueued),
 		terms:    make(chan *term),
 	}
 	c.mu.changed = make(chan struct{})
 	c.stopCtx, c.cancel = context.WithCancel(context.Background())
-	c.follower = newFollower(etcd.client, c.codec, o.Logger, o.Clock, c.meters)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Close())
+		}
+	}()
+	seal, err := o.sealer()
+	if err != nil {
+		return nil, err
+	}
+	c.codec = codec{seal}
+	if err := c.connect(); err != nil {
+		return nil, err
+	}
+	if err := c.startStore(ctx); err != nil {
+		return nil, err
+	}
+	c.follower = newFollower(c.etcd.client, c.codec, o.Logger, o.Clock, c.meters)
 	c.dispatch = newDispatcher(c.follower)
 	if err := c.prepare(ctx); err != nil {
-		c.cancel()
-		return nil, errors.Join(err, etcd.close())
+		return nil, err
+	}
+	c.up.Store(c.etcd)
+	if c.etcd.member != nil {
+		if err := endFounding(o.Dir); err != nil {
+			return nil, err
+		}
 	}
 	c.wg.Go(func() { c.follower.run(c.stopCtx) })
 	c.wg.Go(func() { c.dispatch.run(c.stopCtx) })
-	c.wg.Go(c.run)
-	c.wg.Go(func() { housekeep(c.stopCtx, etcd, o) })
-	if err := c.waitLeading(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("controller: %w", err), c.Close())
+	if !o.BrokerOnly {
+		c.wg.Go(c.run)
+	}
+	if c.etcd.member != nil {
+		c.wg.Go(func() { housekeep(c.stopCtx, c.etcd, o) })
+	}
+	if c.nodes != nil {
+		c.wg.Go(func() { c.keepTouch(c.stopCtx) })
+	}
+	if err := c.waitActive(ctx); err != nil {
+		return nil, fmt.Errorf("controller: %w", err)
 	}
 	return c, nil
 }
 
+// sealer opens what secrets are sealed with.
+func (o *Options) sealer() (*sealer, error) {
+	if o.Secret != "" {
+		return openSecret(o.Secret, o.KeyFile, o.Rand, o.Logger)
+	}
+	return openSealer(o.KeyFile, o.Rand, o.Logger)
+}
+
+// connect opens the ways to other nodes.
+func (c *Controller) connect() (err error) {
+	if c.o.Listen == "" && !c.o.several() {
+		return nil
+	}
+	if c.id, err = newIdentity(c.codec.seal.secret, c.o.NodeID, c.o.Rand); err != nil {
+		return err
+	}
+	c.nodes = newNodes(c.id)
+	if c.o.Listen == "" || c.o.BrokerOnly {
+		return nil
+	}
+	if c.net, err = listen(c.o.Listen, c.id, c.o.Logger, c.o.Clock); err != nil {
+		return err
+	}
+	c.startCalls(c.net.door(protocolCalls))
+	return nil
+}
+
+// startStore starts this node's member, or connects to somebody else's.
+func (c *Controller) startStore(ctx context.Context) (err error) {
+	if c.o.remote() {
+		c.etcd, err = dialStore(ctx, c.o, c.id)
+		if err != nil && c.o.External == nil {
+			if other := c.checkOthers(ctx, c.o.controllers()); other != nil {
+				return other // and not that it took too long
+			}
+		}
+		return err
+	}
+	f, err := c.form(ctx)
+	if err != nil {
+		return fmt.Errorf("controller: %w", err)
+	}
+	if c.etcd, err = startMember(ctx, c.o, f, c.net, c.id); err != nil {
+		return err
+	}
+	return c.announce(ctx)
+}
+
 // prepare brings the store to the point where its image can be followed.
 func (c *Controller) prepare(ctx context.Context) error {
-	if err := disarm(ctx, c.etcd, c.o); err != nil {
-		return err
+	if c.etcd.member != nil {
+		if err := disarm(ctx, c.etcd, c.o); err != nil {
+			return err
+		}
 	}
 	if err := c.found(ctx); err != nil {
 		return err
@@ -94,9 +176,9 @@ func (c *Controller) prepare(ctx context.Context) error {
 		return err
 	}
 	if id := c.Image().ClusterID; c.o.ClusterID != "" && id != c.o.ClusterID {
-		return fmt.Errorf("metadata in %s belongs to cluster %s, not to %s", c.o.Dir, id, c.o.ClusterID)
+		return fmt.Errorf("metadata in %s belongs to cluster %s, not to %s", c.o.where(), id, c.o.ClusterID)
 	}
-	return nil
+	return c.checkKey(ctx)
 }
 
 // found writes the format and the cluster id into an empty store, and refuses one
@@ -124,9 +206,45 @@ func (c *Controller) found(ctx context.Context) error {
 	}
 	kvs := resp.Responses[0].GetResponseRange().Kvs
 	if len(kvs) == 0 || string(kvs[0].Value) != strconv.Itoa(formatVersion) {
-		return fmt.Errorf("metadata in %s: %w: its format is not %d", c.o.Dir, errBadRecord, formatVersion)
+		return fmt.Errorf("metadata in %s: %w: its format is not %d", c.o.where(), errBadRecord, formatVersion)
 	}
 	return nil
+}
+
+// checkKey refuses a node whose secret is not the one that the cluster has, where no
+// handshake told so already. The first node that has a secret says which it is; one
+// without a secret never had to be told from others.
+func (c *Controller) checkKey(ctx context.Context) error {
+	if c.o.Secret == "" {
+		return nil
+	}
+	mine := c.codec.seal.fingerprint
+	resp, err := c.etcd.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(keySecret), "=", 0)).
+		Then(clientv3.OpPut(keySecret, mine)).
+		Else(clientv3.OpGet(keySecret)).
+		Commit()
+	if err != nil {
+		return fmt.Errorf("read metadata: %w", err)
+	}
+	if resp.Succeeded {
+		return nil
+	}
+	if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) == 0 || string(kvs[0].Value) != mine {
+		return fmt.Errorf("cluster.secret: is not the one of the cluster whose metadata is in %s", c.o.where())
+	}
+	return nil
+}
+
+// where says where the metadata is, for messages.
+func (o *Options) where() string {
+	switch {
+	case o.External != nil:
+		return fmt.Sprint(o.External.Endpoints)
+	case o.BrokerOnly:
+		return fmt.Sprint(o.controllers())
+	}
+	return o.Dir
 }
 
 // Close gives the office up, ends the watchers' calls and stops etcd. Commands
@@ -135,13 +253,25 @@ func (c *Controller) Close() error {
 	c.closeOnce.Do(func() {
 		c.cancel()
 		c.wg.Wait()
-		c.closeErr = c.etcd.close()
+		if c.calls != nil {
+			c.calls.Stop()
+			c.callsWG.Wait()
+		}
+		if c.nodes != nil {
+			c.nodes.close()
+		}
+		if c.etcd != nil {
+			c.closeErr = c.etcd.close()
+		}
+		if c.net != nil {
+			c.closeErr = errors.Join(c.closeErr, c.net.close())
+		}
 	})
 	return c.closeErr
 }
 
-// Done is closed when the metadata store has stopped by itself. The node cannot
-// go on then.
+// Done is closed when the metadata store in this process has stopped by itself. The
+// node cannot go on then.
 func (c *Controller) Done() <-chan struct{} { return c.etcd.stopped() }
 
 // Image is the latest image.
@@ -178,16 +308,31 @@ func (c *Controller) setLeading(leading bool) {
 	c.mu.changed = make(chan struct{})
 }
 
-func (c *Controller) waitLeading(ctx context.Context) error {
+// Active is the node that holds the office, as far as this one knows, and the
+// address of its controller listener, which is empty if it has none. False: none is
+// known.
+func (c *Controller) Active() (node int32, addr string, ok bool) {
+	if c.Leading() {
+		return c.o.NodeID, c.o.Advertised, true
+	}
+	standing, _ := c.follower.office()
+	holder, ok := standing.holder()
+	if !ok || holder.node == c.o.NodeID && !c.o.BrokerOnly { // it does not know yet, or not any more
+		return -1, "", false
+	}
+	return holder.node, holder.addr, true
+}
+
+// waitActive waits until commands are taken, here or elsewhere.
+func (c *Controller) waitActive(ctx context.Context) error {
 	for {
-		c.mu.Lock()
-		leading, changed := c.mu.leading, c.mu.changed
-		c.mu.Unlock()
-		if leading {
+		changed := c.changed()
+		if _, _, ok := c.Active(); ok {
 			return nil
 		}
 		select {
-		case <-changed:
+		case <-changed.office:
+		case <-changed.store:
 		case <-c.etcd.stopped():
 			return errors.New("etcd stopped")
 		case <-ctx.Done():

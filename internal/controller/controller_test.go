@@ -220,7 +220,7 @@ func TestDeposed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, kv := range keys.Kvs {
-		if string(kv.Value) == "node-1" {
+		if parseContender(kv).node == 1 {
 			if _, err := client.Revoke(t.Context(), clientv3.LeaseID(kv.Lease)); err != nil {
 				t.Fatal(err)
 			}
@@ -233,12 +233,17 @@ func TestDeposed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range c.CreateTopics(t.Context(), []CreateTopic{{Name: "one"}, {Name: "two"}}, false) {
+	// Callers wait for a controller as long as their contexts allow.
+	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	for _, r := range c.CreateTopics(short, []CreateTopic{{Name: "one"}, {Name: "two"}}, false) {
 		if !errors.Is(r.Err, ErrNotController) {
 			t.Errorf("the deposed controller answers %+v", r)
 		}
 	}
-	if err := c.CreateMirror(t.Context(), "m", map[string]string{"bootstrap.servers": "a:1"}); !errors.Is(err, ErrNotController) {
+	cancel()
+	short, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := c.CreateMirror(short, "m", map[string]string{"bootstrap.servers": "a:1"}); !errors.Is(err, ErrNotController) {
 		t.Errorf("the deposed controller answers %v", err)
 	}
 	now, err := client.Get(t.Context(), keyRoot, clientv3.WithPrefix())
@@ -254,7 +259,7 @@ func TestDeposed(t *testing.T) {
 	if err := rival.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.waitLeading(t.Context()); err != nil {
+	if err := c.waitActive(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	create(t, c, "after", 1)

@@ -44,6 +44,8 @@ type follower struct {
 		revision int64
 		// changed is closed and replaced when revision moves.
 		changed chan struct{}
+		// office is who stands for the controller's office at that revision.
+		office office
 		// rereads counts full reads after the first.
 		rereads int
 	}
@@ -65,6 +67,14 @@ func (f *follower) latest() (*metadata.Image, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.image(), f.mu.changed
+}
+
+// office is who stands for the controller's office, and a channel that is closed
+// when the store moves on.
+func (f *follower) office() (office, <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.office, f.mu.changed
 }
 
 // orphans is what an interrupted command left behind; see builder.
@@ -175,6 +185,13 @@ func (f *follower) applyEvents(events []*clientv3.Event) error {
 			value = present(ev.Kv.Value)
 		}
 		key := string(ev.Kv.Key)
+		if isElectionKey(key) {
+			if value == nil {
+				f.mu.office = f.mu.office.without(key)
+			} else {
+				f.mu.office = f.mu.office.with(parseContender(ev.Kv))
+			}
+		}
 		// A transaction without effect on an image still has the chain key, so
 		// that whoever waits for its revision sees it arrive.
 		moved = moved || key == keyChain
@@ -215,6 +232,7 @@ func (f *follower) read(ctx context.Context) error {
 	var (
 		changes  []Change
 		revision int64
+		standing office
 		key      = keyRoot
 		end      = clientv3.GetPrefixRangeEnd(keyRoot)
 	)
@@ -227,6 +245,9 @@ func (f *follower) read(ctx context.Context) error {
 			revision = resp.Header.Revision // all pages show this one
 		}
 		for _, kv := range resp.Kvs {
+			if isElectionKey(string(kv.Key)) {
+				standing = standing.with(parseContender(kv))
+			}
 			c, err := f.codec.decode(string(kv.Key), present(kv.Value), kv.ModRevision)
 			if err != nil {
 				return fmt.Errorf("read metadata: %w", err)
@@ -254,6 +275,7 @@ func (f *follower) read(ctx context.Context) error {
 	}
 	b.ed = img.Edit()
 	f.mu.builder = b
+	f.mu.office = standing
 	f.current.Store(img)
 	f.advanceLocked(revision)
 	return nil

@@ -23,7 +23,7 @@ const (
 
 // housekeep keeps the store small: history is compacted by etcd itself, but the
 // file shrinks only by being rewritten.
-func housekeep(ctx context.Context, e *embedded, o Options) {
+func housekeep(ctx context.Context, e *store, o Options) {
 	for {
 		if err := keepRoom(o.Dir); err != nil {
 			o.Logger.Warn("no room is kept for the metadata store", "dir", o.Dir, "error", err)
@@ -37,11 +37,11 @@ func housekeep(ctx context.Context, e *embedded, o Options) {
 	}
 }
 
-func houseRound(ctx context.Context, e *embedded, o Options) error {
+func houseRound(ctx context.Context, e *store, o Options) error {
 	if err := disarm(ctx, e, o); err != nil {
 		return err
 	}
-	st, err := status(ctx, e.client)
+	st, err := storeStatus(ctx, e.client)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func houseRound(ctx context.Context, e *embedded, o Options) error {
 	return e.defragment()
 }
 
-func status(ctx context.Context, client *clientv3.Client) (*clientv3.StatusResponse, error) {
+func storeStatus(ctx context.Context, client *clientv3.Client) (*clientv3.StatusResponse, error) {
 	st, err := client.Status(ctx, "")
 	if err != nil {
 		return nil, fmt.Errorf("metadata store status: %w", err)
@@ -67,20 +67,22 @@ func status(ctx context.Context, client *clientv3.Client) (*clientv3.StatusRespo
 // disarm leaves the alarm that etcd raises at its quota: compact, rewrite, disarm,
 // in that order, because each alone changes nothing. Where the keys themselves
 // fill the quota the alarm comes back, and the quota must be raised.
-func disarm(ctx context.Context, e *embedded, o Options) error {
+func disarm(ctx context.Context, e *store, o Options) error {
 	alarms, err := e.client.AlarmList(ctx)
 	if err != nil {
 		return fmt.Errorf("metadata store alarms: %w", err)
 	}
+	// Each member has an alarm of its own: its file is what is full.
+	mine := clientv3.AlarmMember{MemberID: uint64(e.member.Server.MemberID()), Alarm: pb.AlarmType_NOSPACE}
 	full := false
 	for _, a := range alarms.Alarms {
-		full = full || a.Alarm == pb.AlarmType_NOSPACE
+		full = full || a.Alarm == mine.Alarm && a.MemberID == mine.MemberID
 	}
 	if !full {
 		return nil
 	}
 	o.Logger.Warn("metadata store was full; compacting it", "quota_bytes", o.QuotaBytes)
-	st, err := status(ctx, e.client)
+	st, err := storeStatus(ctx, e.client)
 	if err != nil {
 		return err
 	}
@@ -90,7 +92,7 @@ func disarm(ctx context.Context, e *embedded, o Options) error {
 	if err := e.defragment(); err != nil {
 		return err
 	}
-	if _, err := e.client.AlarmDisarm(ctx, &clientv3.AlarmMember{}); err != nil {
+	if _, err := e.client.AlarmDisarm(ctx, &mine); err != nil {
 		return fmt.Errorf("disarm metadata store: %w", err)
 	}
 	return nil

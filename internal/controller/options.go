@@ -28,10 +28,31 @@ type Options struct {
 	// stored one. Empty takes what is stored, or draws a new id.
 	ClusterID string
 
-	// ClientListen and PeerListen are host:port of etcd's own ports. Empty:
-	// loopback, on a port that is free. An open client port lets everybody who
-	// reaches it read and write the metadata; etcdctl needs it.
-	ClientListen, PeerListen string
+	// ClientListen is host:port of a port for etcd's own clients, without TLS: who
+	// reaches it reads and writes the metadata; etcdctl needs it. Empty: none.
+	ClientListen string
+
+	// Listen is host:port of the controller listener, the port on which the nodes
+	// of a cluster reach this one. Empty: there are no others.
+	Listen string
+	// Advertised is host:port under which they do. Default: Listen.
+	Advertised string
+	// Voters are the controllers that the cluster begins with, this node among them
+	// unless it is BrokerOnly. None: this node alone, or see Bootstrap.
+	Voters []Voter
+	// Bootstrap are controller listeners of a cluster that exists, host:port each. A
+	// controller joins it; a node that is BrokerOnly follows it.
+	Bootstrap []string
+	// BrokerOnly is a node that holds no metadata and never has the office.
+	BrokerOnly bool
+	// Secret is what the nodes of a cluster know each other by, and what secrets in
+	// the metadata are sealed with: the same on all of them. Empty: KeyFile.
+	Secret string
+	// External is an etcd of the operator's to use instead of one of our own.
+	External *External
+	// Tick is the interval of heartbeats between etcd's members; ten without one
+	// begin an election. The same on all of them. Default 100 ms.
+	Tick time.Duration
 
 	// DefaultPartitions is for topics created without a count. Default 1.
 	DefaultPartitions int32
@@ -50,8 +71,10 @@ type Options struct {
 
 	// ElectionTTL is how long a controller that vanished keeps its office from
 	// other nodes; etcd counts in whole seconds. A node that starts again takes its
-	// own office back at once. Shorter: sooner replaced; longer: a process starved
-	// of CPU is not deposed. Default 10 s.
+	// own office back at once, and one whose process is gone is replaced at once.
+	// Shorter: sooner replaced where the network is cut; longer: a process starved
+	// of CPU is not deposed. Default 10 s for a single node, 5 s with a controller
+	// listener.
 	ElectionTTL time.Duration
 	// QuotaBytes is where etcd stops writing. Default 4 GiB.
 	QuotaBytes int64
@@ -86,6 +109,15 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.ElectionTTL == 0 {
 		o.ElectionTTL = 10 * time.Second
+		if o.Listen != "" {
+			o.ElectionTTL = 5 * time.Second
+		}
+	}
+	if o.Advertised == "" {
+		o.Advertised = o.Listen
+	}
+	if o.Tick == 0 {
+		o.Tick = 100 * time.Millisecond
 	}
 	if o.QuotaBytes == 0 {
 		o.QuotaBytes = 4 << 30
@@ -111,7 +143,7 @@ func (o *Options) EnsureDefaults() {
 func (o *Options) Validate() error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("controller: "+format, args...)) }
-	if o.Dir == "" {
+	if o.Dir == "" && !o.remote() {
 		fault("Dir: required")
 	}
 	if o.NodeID < 0 {
@@ -132,7 +164,7 @@ func (o *Options) Validate() error {
 	if o.CompactRevisions < 1 {
 		fault("CompactRevisions %d: must be at least 1", o.CompactRevisions)
 	}
-	for name, addr := range map[string]string{"ClientListen": o.ClientListen, "PeerListen": o.PeerListen} {
+	for name, addr := range map[string]string{"ClientListen": o.ClientListen, "Listen": o.Listen, "Advertised": o.Advertised} {
 		if addr == "" {
 			continue
 		}
@@ -140,5 +172,5 @@ func (o *Options) Validate() error {
 			fault("%s %q: not host:port", name, addr)
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, o.checkCluster()...)...)
 }

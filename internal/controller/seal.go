@@ -3,6 +3,7 @@ package controller
 import (
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/hkdf"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -17,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
@@ -27,16 +29,66 @@ const sealedPrefix = "sealed:1:"
 const sealKeyBytes = 32 // AES-256
 
 // sealer keeps secrets out of the store: etcd's files, snapshots and backups
-// hold them only under AES-GCM, with a key that stands in a file beside them.
-// The mirror and the config name are authenticated with each secret, so that
-// one cannot be moved to where another is expected.
+// hold them only under AES-GCM. The key is derived from cluster.secret, or stands
+// in a file beside them where there is none. The mirror and the config name are
+// authenticated with each secret, so that one cannot be moved to where another is
+// expected.
 type sealer struct {
+	sealKey
+	// older opens what was sealed before the cluster had a secret; nil: nothing.
+	older *sealKey
+	// stale is set when something was opened with the older key.
+	stale  atomic.Bool
+	file   string // what an operator is told to look after
+	rand   io.Reader
+	logger *slog.Logger
+}
+
+// sealKey is one key that seals.
+type sealKey struct {
 	aead        cipher.AEAD
-	file        string
 	fingerprint string
 	secret      []byte // what secrets for other purposes are derived from
-	rand        io.Reader
-	logger      *slog.Logger
+}
+
+func newSealKey(key []byte) (sealKey, error) {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return sealKey{}, err
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		return sealKey{}, err
+	}
+	sum := sha256.Sum256(key)
+	return sealKey{aead, hex.EncodeToString(sum[:4]), key}, nil
+}
+
+// openSecret makes a sealer of the cluster's secret. A key file that a single node
+// left behind still opens what it sealed.
+func openSecret(secret, file string, random io.Reader, logger *slog.Logger) (*sealer, error) {
+	key, err := hkdf.Key(sha256.New, []byte(secret), nil, "lockstep cluster.secret", sealKeyBytes)
+	if err != nil {
+		return nil, fmt.Errorf("cluster.secret: %w", err)
+	}
+	s := &sealer{file: "cluster.secret", rand: random, logger: logger}
+	if s.sealKey, err = newSealKey(key); err != nil {
+		return nil, fmt.Errorf("cluster.secret: %w", err)
+	}
+	if file == "" {
+		return s, nil
+	}
+	if key, err = readKey(file); errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	} else if err != nil {
+		return nil, err
+	}
+	older, err := newSealKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("key file %s: %w", file, err)
+	}
+	s.older = &older
+	return s, nil
 }
 
 // openSealer reads the key file, or makes one.
@@ -48,16 +100,11 @@ func openSealer(file string, random io.Reader, logger *slog.Logger) (*sealer, er
 	if err != nil {
 		return nil, err
 	}
-	block, err := aes.NewCipher(key)
-	if err != nil {
+	s := &sealer{file: file, rand: random, logger: logger}
+	if s.sealKey, err = newSealKey(key); err != nil {
 		return nil, fmt.Errorf("key file %s: %w", file, err)
 	}
-	aead, err := cipher.NewGCM(block)
-	if err != nil {
-		return nil, fmt.Errorf("key file %s: %w", file, err)
-	}
-	sum := sha256.Sum256(key)
-	return &sealer{aead: aead, file: file, fingerprint: hex.EncodeToString(sum[:4]), secret: key, rand: random, logger: logger}, nil
+	return s, nil
 }
 
 func readKey(file string) ([]byte, error) {
@@ -183,15 +230,20 @@ func (s *sealer) unseal(value string, place []byte) (string, error) {
 	if !ok || !ok2 {
 		return "", errors.New("not a sealed value")
 	}
-	if fingerprint != s.fingerprint {
-		return "", fmt.Errorf("sealed with key %s, the key file holds %s", fingerprint, s.fingerprint)
+	key := &s.sealKey
+	if s.older != nil && fingerprint == s.older.fingerprint {
+		key = s.older
+		s.stale.Store(true)
+	}
+	if fingerprint != key.fingerprint {
+		return "", fmt.Errorf("sealed with key %s, %s holds %s", fingerprint, s.file, s.fingerprint)
 	}
 	box, err := base64.RawStdEncoding.DecodeString(text)
-	if err != nil || len(box) < s.aead.NonceSize() {
+	if err != nil || len(box) < key.aead.NonceSize() {
 		return "", errors.New("damaged")
 	}
-	n := s.aead.NonceSize()
-	plain, err := s.aead.Open(nil, box[:n], box[n:], place)
+	n := key.aead.NonceSize()
+	plain, err := key.aead.Open(nil, box[:n], box[n:], place)
 	if err != nil {
 		return "", errors.New("damaged, or not sealed for this place")
 	}

@@ -16,6 +16,7 @@ type request struct {
 	// headed says that the first command speaks for all: if it is refused,
 	// nothing is done.
 	headed bool
+	dry    bool       // decide only
 	reply  chan reply // cap 1: the controller never waits for a caller
 }
 
@@ -28,6 +29,11 @@ type reply struct {
 	// err is set if the request as a whole was not carried out. Commands whose
 	// items have no error may then have taken effect.
 	err error
+	// unsure says that err leaves open whether something was done.
+	unsure bool
+	// repeated says that an earlier try of the same request left that open: what
+	// it finds done may be its own doing.
+	repeated bool
 }
 
 // outcome is what became of one command.
@@ -47,38 +53,6 @@ const (
 // chainAttempts is how often a batch is decided anew because an earlier
 // transaction of unknown fate turned up.
 const chainAttempts = 3
-
-// submit hands commands to the controller's goroutine and waits for the answer.
-func (c *Controller) submit(ctx context.Context, headed bool, cmds ...Command) reply {
-	r := &request{ctx: ctx, cmds: cmds, headed: headed, reply: make(chan reply, 1)}
-	select {
-	case c.requests <- r:
-	case <-ctx.Done():
-		return reply{err: ctx.Err()}
-	case <-c.stopCtx.Done():
-		return reply{err: ErrClosed}
-	}
-	select {
-	case rep := <-r.reply:
-		return rep
-	case <-ctx.Done():
-		// It may still be carried out; every command can be repeated.
-		return reply{err: ctx.Err()}
-	case <-c.stopCtx.Done():
-		return reply{err: ErrClosed}
-	}
-}
-
-// dry decides commands and changes nothing.
-func (c *Controller) dry(headed bool, cmds ...Command) reply {
-	if !c.Leading() {
-		return reply{err: ErrNotController}
-	}
-	img := c.Image()
-	s := newBuilder(img)
-	items, err := c.decideAll(s, &request{cmds: cmds, headed: headed})
-	return reply{img: img, items: items, err: err}
-}
 
 // gather takes what else is waiting, up to the bounds of a batch.
 func (c *Controller) gather(first *request) []*request {
@@ -207,6 +181,9 @@ func (c *Controller) broken(t *term, batch []*request, replies []reply, p *pack,
 	for i, r := range batch {
 		if replies[i].err == nil {
 			replies[i].err = fmt.Errorf("written in part (%d of %d transactions): %w", done, len(p.txns), cause)
+			// A transaction that was refused is the one case in which it is known
+			// that there was none.
+			replies[i].unsure = done > 0 || !errors.Is(cause, errDeposed) && !errors.Is(cause, errChain)
 		}
 		r.reply <- replies[i]
 	}

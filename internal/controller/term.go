@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
@@ -44,8 +45,7 @@ var (
 
 // campaign wins the election. It blocks as long as another node holds the office.
 func campaign(ctx context.Context, client *clientv3.Client, o Options, m *meters) (*term, error) {
-	name := memberName(o.NodeID)
-	if err := retire(ctx, client, name); err != nil {
+	if err := retire(ctx, client, o.NodeID); err != nil {
 		return nil, err
 	}
 	session, err := concurrency.NewSession(client,
@@ -55,7 +55,7 @@ func campaign(ctx context.Context, client *clientv3.Client, o Options, m *meters
 	}
 	e := concurrency.NewElection(session, keyElection)
 	t := &term{client: client, session: session, timeout: o.RequestTimeout, clock: o.Clock, meters: m}
-	if err := e.Campaign(ctx, name); err != nil {
+	if err := e.Campaign(ctx, candidacy{o.NodeID, o.Advertised}.String()); err != nil {
 		t.resign()
 		return nil, fmt.Errorf("controller election: %w", err)
 	}
@@ -64,18 +64,18 @@ func campaign(ctx context.Context, client *clientv3.Client, o Options, m *meters
 }
 
 // retire takes candidatures back that an earlier process of this node left: it is
-// dead, because the data directory is locked by us, and nobody need wait for its
-// lease to end.
-func retire(ctx context.Context, client *clientv3.Client, name string) error {
+// dead, because the data directory is locked by us or its port is ours, and nobody
+// need wait for its lease to end.
+func retire(ctx context.Context, client *clientv3.Client, node int32) error {
 	resp, err := client.Get(ctx, keyElection+"/", clientv3.WithPrefix())
 	if err != nil {
 		return fmt.Errorf("controller election: %w", err)
 	}
 	for _, kv := range resp.Kvs {
-		if string(kv.Value) != name || kv.Lease == 0 {
+		if parseContender(kv).node != node || kv.Lease == 0 {
 			continue
 		}
-		if _, err := client.Revoke(ctx, clientv3.LeaseID(kv.Lease)); err != nil {
+		if _, err := client.Revoke(ctx, clientv3.LeaseID(kv.Lease)); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			return fmt.Errorf("controller election: retire an earlier process of this node: %w", err)
 		}
 	}

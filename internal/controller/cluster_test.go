@@ -1,0 +1,269 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const testSecret = "a secret that three nodes share"
+
+// testCluster is several controllers in this process, each with a directory and a
+// port of its own.
+type testCluster struct {
+	t      *testing.T
+	dir    string
+	voters []Voter
+	nodes  map[int32]*Controller
+}
+
+func newTestCluster(t *testing.T, n int) *testCluster {
+	w := &testCluster{t: t, dir: t.TempDir(), nodes: make(map[int32]*Controller)}
+	for i := range n {
+		w.voters = append(w.voters, Voter{int32(i + 1), freeAddr(t)})
+	}
+	t.Cleanup(func() {
+		for _, id := range w.ids() {
+			w.stop(id)
+		}
+	})
+	return w
+}
+
+// freeAddr is a port that was free a moment ago: voters have to be named before
+// they listen.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func (w *testCluster) options(id int32) Options {
+	o := testOptions(w.t, fmt.Sprintf("%s/%d", w.dir, id))
+	o.NodeID, o.Voters, o.Secret = id, w.voters, testSecret
+	o.ElectionTTL, o.Tick = 2*time.Second, 50*time.Millisecond
+	for _, v := range w.voters {
+		if v.ID == id {
+			o.Listen, o.Advertised = v.Addr, v.Addr
+		}
+	}
+	return o
+}
+
+func (w *testCluster) ids() []int32 {
+	var ids []int32
+	for id := range w.nodes {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// start opens nodes, all at once, because none is done before a majority is there.
+func (w *testCluster) start(options ...Options) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, o := range options {
+		wg.Go(func() {
+			c, err := Open(ctx, o)
+			if err != nil {
+				w.t.Errorf("node %d: %v", o.NodeID, err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			w.nodes[o.NodeID] = c
+		})
+	}
+	wg.Wait()
+	if w.t.Failed() {
+		w.t.FailNow()
+	}
+}
+
+func (w *testCluster) startAll() {
+	w.t.Helper()
+	var all []Options
+	for _, v := range w.voters {
+		all = append(all, w.options(v.ID))
+	}
+	w.start(all...)
+}
+
+func (w *testCluster) stop(id int32) {
+	w.t.Helper()
+	c := w.nodes[id]
+	delete(w.nodes, id)
+	if err := c.Close(); err != nil {
+		w.t.Errorf("node %d: %v", id, err)
+	}
+}
+
+// leader is the node that holds the office, and one that does not.
+func (w *testCluster) leader() (active, other *Controller) {
+	w.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { // an election is under way
+		active, other = nil, nil
+		for _, id := range w.ids() {
+			if c := w.nodes[id]; c.Leading() {
+				active = c
+			} else {
+				other = c
+			}
+		}
+		if active != nil {
+			return active, other
+		}
+	}
+	w.t.Fatal("nobody holds the office")
+	return nil, nil
+}
+
+func (w *testCluster) broker(c *Controller, id int32) {
+	w.t.Helper()
+	epoch, err := c.RegisterBroker(w.t.Context(), RegisterBroker{ID: id, Incarnation: [16]byte{byte(id)}, PreviousEpoch: -1})
+	if err == nil {
+		_, err = c.Heartbeat(w.t.Context(), Heartbeat{Broker: id, Epoch: epoch, Revision: c.Image().Revision})
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestCluster founds a cluster of three and asks a node that is not active for
+// everything that travels back and forth: outcomes, changes, refusals, and commands
+// that are only decided. All nodes show the same.
+func TestCluster(t *testing.T) {
+	w := newTestCluster(t, 3)
+	w.startAll()
+	active, other := w.leader()
+	if active.Image().ClusterID == "" || other.Image().ClusterID != active.Image().ClusterID {
+		t.Fatalf("cluster ids %q and %q", active.Image().ClusterID, other.Image().ClusterID)
+	}
+	for _, c := range w.nodes {
+		if node, addr, ok := c.Active(); !ok || node != active.o.NodeID || addr != active.o.Advertised {
+			t.Errorf("node %d takes %d at %s for active, %v; it is %d", c.o.NodeID, node, addr, ok, active.o.NodeID)
+		}
+	}
+	w.broker(other, 1)
+	topic := create(t, other, "orders", 300)
+	if len(topic.Partitions) != 300 {
+		t.Errorf("%d partitions in the answer", len(topic.Partitions))
+	}
+	for i := range 3 {
+		if first, err := other.AllocateProducerIDs(t.Context(), 1000); err != nil || first != int64(i)*1000 {
+			t.Errorf("producer ids from %d, %v", first, err)
+		}
+	}
+	again := other.CreateTopics(t.Context(), []CreateTopic{{Name: "orders"}, {Name: "a/b"}, {Name: "dry"}}, true)
+	if !errors.Is(again[0].Err, ErrTopicExists) || !strings.Contains(again[0].Err.Error(), "orders") || !errors.Is(again[1].Err, ErrInvalidTopic) || again[2].Err != nil {
+		t.Errorf("refusals of another node: %v, %v, %v", again[0].Err, again[1].Err, again[2].Err)
+	}
+	if errors.Is(again[0].Err, ErrNotController) {
+		t.Errorf("%v is an ErrNotController", again[0].Err)
+	}
+	if err := other.DeleteMirror(t.Context(), "none", -1); !errors.Is(err, ErrUnknownMirror) {
+		t.Errorf("%v", err)
+	}
+	if err := other.CreateMirror(t.Context(), "m", map[string]string{"bootstrap.servers": "a:1", "sasl.jaas.config": "canary-1"}); err != nil {
+		t.Error(err)
+	}
+	if err := other.WaitWatchers(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, c := range w.nodes {
+		img, err := c.follower.wait(t.Context(), other.Image().Revision)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if img.Topic("dry") != nil || img.Topic("orders") == nil || img.Mirror("m").Config("sasl.jaas.config") != "canary-1" {
+			t.Errorf("node %d shows\n%s", c.o.NodeID, show(img))
+		}
+	}
+}
+
+// TestClusterFailover stops the active controller under callers on another node.
+// None of their commands fails, none is lost, and the stopped one comes back.
+func TestClusterFailover(t *testing.T) {
+	w := newTestCluster(t, 3)
+	w.startAll()
+	active, other := w.leader()
+	w.broker(other, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	made := make([]int, 4)
+	for i := range made {
+		wg.Go(func() {
+			for ; ctx.Err() == nil; made[i]++ {
+				r := other.CreateTopics(t.Context(), []CreateTopic{{Name: fmt.Sprintf("t%d-%d", i, made[i])}}, false)
+				if r[0].Err != nil || r[0].Topic == nil {
+					t.Errorf("%+v", r[0])
+					return
+				}
+			}
+		})
+	}
+	id := active.o.NodeID
+	began := time.Now()
+	w.stop(id)
+	next, _ := w.leader()
+	t.Logf("node %d follows node %d after %v", next.o.NodeID, id, time.Since(began))
+	w.start(w.options(id))
+	cancel()
+	wg.Wait()
+	back := w.nodes[id]
+	if _, err := back.follower.wait(t.Context(), other.Image().Revision); err != nil {
+		t.Fatal(err)
+	}
+	for i, n := range made {
+		t.Logf("caller %d: %d topics", i, n)
+		for j := range n {
+			if back.Image().Topic(fmt.Sprintf("t%d-%d", i, j)) == nil {
+				t.Errorf("topic %d of caller %d is lost", j, i)
+			}
+		}
+	}
+}
+
+// TestClusterSecret starts a node with another secret beside a cluster: it is told
+// so, and changes nothing.
+func TestClusterSecret(t *testing.T) {
+	w := newTestCluster(t, 1)
+	w.startAll()
+	o := w.options(2)
+	o.Listen = freeAddr(t)
+	o.Voters, o.Bootstrap, o.Secret = nil, []string{w.voters[0].Addr}, "another secret, as long"
+	o.Advertised = o.Listen
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for _, brokerOnly := range []bool{false, true} {
+		o.BrokerOnly, o.RequestTimeout = brokerOnly, 2*time.Second
+		if _, err := Open(ctx, o); err == nil || !strings.Contains(err.Error(), "cluster.secret") {
+			t.Errorf("a wrong secret, broker only %v: %v", brokerOnly, err)
+		}
+	}
+	o.Secret = ""
+	if _, err := Open(ctx, o); err == nil || !strings.Contains(err.Error(), "cluster.secret") {
+		t.Errorf("no secret: %v", err)
+	}
+	w.stop(1)
+	o = w.options(1)
+	o.Secret = "another secret, as long"
+	if _, err := Open(ctx, o); err == nil || !strings.Contains(err.Error(), "cluster.secret") {
+		t.Errorf("a changed secret: %v", err)
+	}
+	w.startAll()
+}
