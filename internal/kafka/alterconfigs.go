@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/lockstep-kafka/lockstep/internal/controller"

@@ -16,7 +16,9 @@ import (
 //
 // Behavior:
 //   - Answers from the metadata image. Brokers are named by the address of the
-//     listener that the request came in on.
+//     listener that the request came in on; fenced ones are left out.
+//   - The controller is the broker that has the office, or this one: each passes
+//     on what is the controller's.
 //   - A topic asked for by name that does not exist is created when both the
 //     client and auto.create.topics.enable allow it. The answer then still says
 //     LEADER_NOT_AVAILABLE if the partitions are not led yet.
@@ -52,9 +54,7 @@ func (s *Server) metadata(r *request, body kmsg.Request) (kmsg.Response, error) 
 	if img.ClusterID != "" {
 		resp.ClusterID = &img.ClusterID
 	}
-	// With a single node the controller is where we are; a client that sends
-	// admin requests anywhere else would be sent here anyway.
-	resp.ControllerID = s.o.NodeID
+	resp.ControllerID = s.controllerBroker(img)
 
 	if req.Topics == nil || req.Version == 0 && len(req.Topics) == 0 {
 		for _, t := range img.Topics() {
@@ -209,6 +209,18 @@ func (s *Server) nodes(c *conn, ids []int32) []node {
 		out = append(out, n)
 	}
 	return out
+}
+
+// controllerBroker is where clients are told to send requests for the controller:
+// to the node that has the office, or to this one if that is no broker. Every broker
+// passes them on.
+func (s *Server) controllerBroker(img *metadata.Image) int32 {
+	if id, _, ok := s.o.Controller.Active(); ok {
+		if b := img.Broker(id); b != nil && !b.Fenced {
+			return id
+		}
+	}
+	return s.o.NodeID
 }
 
 // validTopicName is Kafka's rule: 1 to 249 of a small alphabet, and no names

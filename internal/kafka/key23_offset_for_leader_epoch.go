@@ -14,7 +14,7 @@ import (
 //   - Answers the largest epoch in the log that is not above the asked one, and
 //     where it ends; (-1, -1) when the log has none (spec L3). Consumers find
 //     truncation with it, mirrors where histories part. Each topic needs
-//     Describe.
+//     Describe, or the client ClusterAction.
 //
 // Version notes:
 //   - v2: current leader epoch
@@ -28,11 +28,12 @@ func (s *Server) offsetForLeaderEpoch(r *request, body kmsg.Request) (kmsg.Respo
 	req := body.(*kmsg.OffsetForLeaderEpochRequest)
 	resp := req.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
 	img := s.o.Controller.Image()
+	broker := s.visible(r, authz.ClusterAction, authz.Cluster, authz.ClusterName)
 	for i := range req.Topics {
 		rt := kmsg.NewOffsetForLeaderEpochResponseTopic()
 		rt.Topic = req.Topics[i].Topic
 		topic := img.Topic(rt.Topic)
-		allowed := s.allowedTopic(r, authz.Describe, rt.Topic)
+		allowed := s.allowedOr(r, broker, authz.Describe, authz.Topic, rt.Topic)
 		for _, in := range req.Topics[i].Partitions {
 			out := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
 			out.Partition = in.Partition

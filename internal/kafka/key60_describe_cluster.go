@@ -38,7 +38,7 @@ func (s *Server) describeCluster(r *request, body kmsg.Request) (kmsg.Response, 
 		resp.ClusterAuthorizedOperations = s.clusterOperations(r)
 	}
 	img := s.o.Controller.Image()
-	resp.ClusterID, resp.ControllerID = img.ClusterID, s.o.NodeID
+	resp.ClusterID, resp.ControllerID = img.ClusterID, s.controllerBroker(img)
 	for _, b := range img.Brokers() {
 		e, ok := r.conn.listener.endpointOf(b)
 		if !ok || b.Fenced && !(req.Version >= 2 && req.IncludeFencedBrokers) {

@@ -21,7 +21,8 @@ import (
 //     left out otherwise.
 //   - A page of no partitions, or a cursor before the first, is INVALID_REQUEST for
 //     every topic.
-//   - There are no eligible leader replicas beside the ISR; the lists are empty.
+//   - Replicas outside of the ISR that have every committed record are told as
+//     eligible leaders (KIP-966).
 func (s *Server) registerDescribeTopicPartitions() {
 	s.register(75, 0, 0, s.describeTopicPartitions)
 }
@@ -116,7 +117,8 @@ func partitionPage(img *metadata.Image, p *metadata.Partition) kmsg.DescribeTopi
 	out := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()
 	out.Partition, out.LeaderID, out.LeaderEpoch = p.Index, p.Leader, p.LeaderEpoch
 	out.Replicas, out.ISR = p.Replicas, p.ISR
-	out.EligibleLeaderReplicas, out.LastKnownELR = []int32{}, []int32{}
+	out.EligibleLeaderReplicas = append([]int32{}, p.ELR...)
+	out.LastKnownELR = append([]int32{}, p.LastKnownELR...)
 	out.OfflineReplicas = []int32{}
 	for _, id := range p.Replicas {
 		if b := img.Broker(id); b == nil || b.Fenced {
