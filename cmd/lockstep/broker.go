@@ -23,6 +23,7 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/obs"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
 	"github.com/lockstep-kafka/lockstep/internal/peer"
+	"github.com/lockstep-kafka/lockstep/internal/replica"
 	"github.com/lockstep-kafka/lockstep/internal/txn"
 	"github.com/lockstep-kafka/lockstep/plugins/host"
 	"github.com/lockstep-kafka/lockstep/segment"
@@ -48,6 +49,7 @@ type broker struct {
 	plugins    *host.Host // nil: none configured
 	server     *kafka.Server
 	peers      *peer.Pool
+	replicas   *replica.Manager
 	member     atomic.Pointer[member] // nil: not registered
 	applied    atomic.Int64           // revision of the image that the watcher has seen
 	lastStop   int64                  // broker epoch of the last clean stop of this node
@@ -119,6 +121,8 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 		TopicDefaults: live.settings.TopicDefaults(), RetentionCheck: cfg.Duration("log.retention.check.interval.ms"),
 		ProducerExpiration: cfg.Duration("producer.id.expiration.ms"),
 		Cleaner:            live.cleaner(),
+		Lease:              b.lease, ReplicaLag: cfg.Duration("replica.lag.time.max.ms"),
+		AlterISR: replica.AlterISR(b.controller, b.nodeID, b.brokerEpoch),
 	})
 	manager.Store(b.partitions)
 	if b.groups, err = newGroups(cfg, live, b); err != nil {
@@ -136,6 +140,7 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 	if b.peers, err = newPeers(cfg, b); err != nil {
 		return nil, err
 	}
+	b.replicas = newReplicas(cfg, b)
 	if b.server, err = newServer(ctx, cfg, live, b); err != nil {
 		return nil, err
 	}
@@ -188,6 +193,7 @@ func (b *broker) enter(ctx context.Context, live *liveConfig) error {
 		live.follow(b, next)
 		b.peers.Apply(next)
 		b.partitions.Apply(prev, next)
+		b.replicas.Apply(next)
 		b.groups.Apply(prev, next)
 		b.txns.Apply(next)
 		b.applied.Store(next.Revision)
@@ -335,6 +341,9 @@ func (b *broker) stop(ctx context.Context) error {
 	}
 	for _, f := range b.unwatch {
 		f()
+	}
+	if b.replicas != nil {
+		b.replicas.Close()
 	}
 	if b.peers != nil {
 		b.peers.Close()

@@ -9,6 +9,7 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/config"
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/peer"
+	"github.com/lockstep-kafka/lockstep/internal/replica"
 	"github.com/lockstep-kafka/lockstep/internal/wire"
 )
 
@@ -39,6 +40,26 @@ func newPeers(cfg *config.Config, b *broker) (*peer.Pool, error) {
 	}), nil
 }
 
+// newReplicas makes what keeps this broker's replicas equal to their leaders'.
+func newReplicas(cfg *config.Config, b *broker) *replica.Manager {
+	return replica.NewManager(replica.Options{
+		NodeID: b.nodeID, Partitions: b.partitions, Dial: b.peers.Dial, BrokerEpoch: b.brokerEpoch,
+		Fetchers: int(cfg.Int("num.replica.fetchers")), MaxWait: cfg.Duration("replica.fetch.wait.max.ms"),
+		MinBytes: int32(cfg.Int("replica.fetch.min.bytes")), MaxBytes: int32(cfg.Int("replica.fetch.response.max.bytes")),
+		PartitionMaxBytes: int32(cfg.Int("replica.fetch.max.bytes")), Backoff: cfg.Duration("replica.fetch.backoff.ms"),
+		Timeout: cfg.Duration("replica.socket.timeout.ms"),
+		Clock:   clock.System(), Logger: b.logger.With("part", "replica"),
+	})
+}
+
+// brokerEpoch is that of the registration, -1 before there is one.
+func (b *broker) brokerEpoch() int64 {
+	if m := b.member.Load(); m != nil {
+		return m.Epoch()
+	}
+	return -1
+}
+
 // controllerOptions are the node's part in the cluster's metadata.
 func controllerOptions(cfg *config.Config, b *broker) (controller.Options, error) {
 	o := controller.Options{
@@ -49,5 +70,8 @@ func controllerOptions(cfg *config.Config, b *broker) (controller.Options, error
 		DefaultUncleanElection:   cfg.Bool("unclean.leader.election.enable"),
 		Logger:                   b.logger.With("part", "controller"),
 	}
-	return o, cfg.Quorum(&o)
+	if err := cfg.Quorum(&o); err != nil {
+		return o, err
+	}
+	return o, nil
 }

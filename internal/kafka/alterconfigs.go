@@ -32,6 +32,10 @@ func (s *Server) checkAlter(a *controller.AlterConfigs, named map[resourceKey]in
 	default:
 		return nil
 	}
+	if a.Name != "" && a.Name != strconv.Itoa(int(s.o.NodeID)) {
+		// As in Kafka: what needs a restart there, only that broker knows.
+		return fmt.Errorf("%w: configs of broker %q are changed at that broker; this is broker %d", controller.ErrInvalidRequest, a.Name, s.o.NodeID)
+	}
 	a.Static = s.static
 	for _, op := range a.Ops {
 		if metadata.BrokerConfigDef(op.Name) == nil && s.hasConfig(op.Name) {
