@@ -32,8 +32,9 @@ func (s *Server) checkAlter(a *controller.AlterConfigs, named map[resourceKey]in
 	default:
 		return nil
 	}
-	if a.Name != "" && a.Name != strconv.Itoa(int(s.o.NodeID)) {
-		// As in Kafka: what needs a restart there, only that broker knows.
+	if id, err := strconv.ParseInt(a.Name, 10, 32); err == nil && int32(id) != s.o.NodeID && s.o.Controller.Image().Broker(int32(id)) != nil {
+		// As in Kafka: what its file says, only that broker knows. The controller
+		// refuses those that there are not.
 		return fmt.Errorf("%w: configs of broker %q are changed at that broker; this is broker %d", controller.ErrInvalidRequest, a.Name, s.o.NodeID)
 	}
 	a.Static = s.static
