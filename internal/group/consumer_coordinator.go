@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -144,7 +145,7 @@ func (c *Coordinator) MayFetch(ctx context.Context, group, memberID string, epoc
 }
 
 // mayCommit fences a commit by a member.
-func (c *consumerGroup) mayCommit(r *CommitRequest) error {
+func (c *consumerGroup) mayCommit(r *CommitRequest, img *metadata.Image) error {
 	mem, err := c.member(r.MemberID, "")
 	if err != nil {
 		return err
@@ -152,17 +153,43 @@ func (c *consumerGroup) mayCommit(r *CommitRequest) error {
 	if r.NoMemberEpochs && mem.classic == nil {
 		return fmt.Errorf("%w: OffsetCommit version 9 or newer is needed", ErrNeedsMemberEpochs)
 	}
-	return mem.at(r.Generation)
+	return c.mayCommitAt(mem, r.Generation, r.Offsets, img)
 }
 
 // mayCommitInTxn fences a commit in a transaction: its request has a generation
 // and knows no stale epochs.
-func (c *consumerGroup) mayCommitInTxn(r *TxnCommitRequest) error {
+func (c *consumerGroup) mayCommitInTxn(r *TxnCommitRequest, img *metadata.Image) error {
 	mem, err := c.member(r.MemberID, "")
-	if err == nil && mem.epoch != r.Generation {
-		err = fmt.Errorf("%w: %d, now %d", ErrIllegalGeneration, r.Generation, mem.epoch)
+	if err != nil {
+		return err
+	}
+	err = c.mayCommitAt(mem, r.Generation, r.Offsets, img)
+	if err != nil && !errors.Is(err, ErrIllegalGeneration) {
+		err = fmt.Errorf("%w: %v", ErrIllegalGeneration, err)
 	}
 	return err
+}
+
+// mayCommitAt tells whether a member that has heard of an epoch may commit these
+// offsets: it is at that epoch, or it has had every one of the partitions ever since,
+// so that nobody else can have committed for them (KIP-1251). Without the second,
+// commits that are under way would fail at each rebalance.
+func (c *consumerGroup) mayCommitAt(mem *consumerMember, epoch int32, offsets []Offset, img *metadata.Image) error {
+	stale := mem.at(epoch)
+	if stale == nil || epoch > mem.epoch {
+		return stale
+	}
+	for i := range offsets {
+		o := &offsets[i]
+		t := img.Topic(o.Topic)
+		if t == nil {
+			return fmt.Errorf("%w; there is no topic %q", stale, o.Topic)
+		}
+		if h, ok := c.owner[partitionID{t.ID, o.Partition}]; !ok || h.member != mem.id || epoch < h.since {
+			return fmt.Errorf("%w; then it had not got %s-%d", stale, o.Topic, o.Partition)
+		}
+	}
+	return nil
 }
 
 func (c *consumerGroup) mayFetch(memberID string, epoch int32) error {

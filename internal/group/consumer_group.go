@@ -33,7 +33,7 @@ type consumerGroup struct {
 	members map[string]*consumerMember
 	static  map[string]string // instance id → member id
 	target  map[string]share  // by member id, as of assignmentEpoch
-	owner   map[partitionID]string
+	owner   map[partitionID]holding
 	// targetAt is when the target was made; zero: not known, as after a load.
 	targetAt time.Time
 
@@ -52,6 +52,13 @@ type consumerGroup struct {
 	seen int64
 }
 
+// holding is who has a partition, and since which member epoch without a break. The
+// log has no field for the second: after a load it is the member's epoch of then.
+type holding struct {
+	member string
+	since  int32
+}
+
 // topicView is what machines know of the cluster's topics: an image, and a number
 // that grows when topics come, go or grow, and only then.
 type topicView struct {
@@ -62,7 +69,7 @@ type topicView struct {
 func newConsumerGroup() *consumerGroup {
 	return &consumerGroup{
 		members: map[string]*consumerMember{}, static: map[string]string{}, target: map[string]share{},
-		owner: map[partitionID]string{}, names: map[string]int{}, patterns: map[string]*pattern{},
+		owner: map[partitionID]holding{}, names: map[string]int{}, patterns: map[string]*pattern{},
 	}
 }
 
@@ -93,7 +100,7 @@ func (c *consumerGroup) admit(mem *consumerMember) {
 	}
 	c.count(mem, 1)
 	c.countPattern(mem.regex, 1)
-	c.own(mem)
+	c.own(mem, nil)
 }
 
 // count adds a member to, or takes it off, what is counted by names and protocol.
@@ -126,44 +133,56 @@ func (c *consumerGroup) countPattern(regex string, by int) {
 	}
 }
 
-func (c *consumerGroup) own(mem *consumerMember) {
+// own books what a member has, since the epochs given or, of what is not among them,
+// since its present one.
+func (c *consumerGroup) own(mem *consumerMember, since map[partitionID]int32) {
 	for _, s := range []share{mem.assigned, mem.revoking} {
 		for topic, list := range s {
 			for _, i := range list {
-				c.owner[partitionID{topic, i}] = mem.id
+				p := partitionID{topic, i}
+				epoch, kept := since[p]
+				if !kept {
+					epoch = mem.epoch
+				}
+				c.owner[p] = holding{mem.id, epoch}
 			}
 		}
 	}
 }
 
-func (c *consumerGroup) disown(mem *consumerMember) {
+// disown is own's opposite, and tells since when the member had what it had.
+func (c *consumerGroup) disown(mem *consumerMember) map[partitionID]int32 {
+	since := make(map[partitionID]int32, mem.assigned.count()+mem.revoking.count())
 	for _, s := range []share{mem.assigned, mem.revoking} {
 		for topic, list := range s {
 			for _, i := range list {
-				if p := (partitionID{topic, i}); c.owner[p] == mem.id {
+				p := partitionID{topic, i}
+				if h := c.owner[p]; h.member == mem.id {
+					since[p] = h.since
 					delete(c.owner, p)
 				}
 			}
 		}
 	}
+	return since
 }
 
 // freeFor tells what a member may take: nobody else holds it.
 func (c *consumerGroup) freeFor(id string) func(partitionID) bool {
 	return func(p partitionID) bool {
-		owner, owned := c.owner[p]
-		return !owned || owner == id
+		h, owned := c.owner[p]
+		return !owned || h.member == id
 	}
 }
 
 // move sets what a member holds.
 func (c *consumerGroup) move(mem *consumerMember, to progress) {
-	c.disown(mem)
+	since := c.disown(mem)
 	if to.epoch != mem.epoch {
 		mem.previous = mem.epoch
 	}
 	mem.epoch, mem.state, mem.assigned, mem.revoking = to.epoch, to.state, to.assigned, to.revoking
-	c.own(mem)
+	c.own(mem, since)
 }
 
 // remove forgets a member. What it held is free.
@@ -180,7 +199,7 @@ func (c *consumerGroup) remove(mem *consumerMember) {
 
 // rename gives a static member that came back its new id; its share stays.
 func (c *consumerGroup) rename(mem *consumerMember, id string) {
-	c.disown(mem)
+	since := c.disown(mem)
 	delete(c.members, mem.id)
 	if t, ok := c.target[mem.id]; ok {
 		delete(c.target, mem.id)
@@ -189,7 +208,7 @@ func (c *consumerGroup) rename(mem *consumerMember, id string) {
 	mem.id = id
 	c.members[id] = mem
 	c.static[mem.instanceID] = id
-	c.own(mem)
+	c.own(mem, since)
 }
 
 // check holds the invariants that span fields, cheaply enough for every step.

@@ -351,8 +351,8 @@ func (m *consumerModel) check() {
 					m.t.Fatalf("%v is held by %s and %s\n%s", p, other, id, m.h.describe())
 				}
 				held[p] = id
-				if g.owner[p] != id {
-					m.t.Fatalf("%v is held by %s, booked for %s", p, id, g.owner[p])
+				if g.owner[p].member != id {
+					m.t.Fatalf("%v is held by %s, booked for %s", p, id, g.owner[p].member)
 				}
 			}
 		}

@@ -104,7 +104,7 @@ func (m *machine) mayCommit(now time.Time, in commitInput) error {
 		return fmt.Errorf("%w: a consumer without membership cannot commit while the group is %s", ErrUnknownMember, m.state)
 	}
 	if m.consumer != nil {
-		return m.consumer.mayCommit(r)
+		return m.consumer.mayCommit(r, m.topics.image)
 	}
 	mem, err := m.current(r.MemberID, r.InstanceID, r.Generation)
 	if err != nil {

@@ -85,7 +85,7 @@ func (m *machine) mayCommitInTxn(r *TxnCommitRequest) error {
 		return nil
 	}
 	if m.consumer != nil {
-		return m.consumer.mayCommitInTxn(r)
+		return m.consumer.mayCommitInTxn(r, m.topics.image)
 	}
 	_, err := m.current(r.MemberID, r.InstanceID, r.Generation)
 	return err
