@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
 
@@ -53,5 +54,69 @@ func TestBrokersOfACluster(t *testing.T) {
 	describe := ask[*kmsg.DescribeClusterResponse](t, c, kmsg.NewPtrDescribeClusterRequest())
 	if len(describe.Brokers) != 1 || describe.ControllerID != describe.Brokers[0].NodeID {
 		t.Errorf("%+v", describe)
+	}
+}
+
+// A broker that has no replica says who leads (KIP-951), all leaders of an answer with
+// their addresses.
+func TestAsksForWhatIsElsewhere(t *testing.T) {
+	b, err := startBroker(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.stop() })
+	elsewhere := []int32{7, 8}
+	for i, id := range elsewhere {
+		if err := join(b.controller, controller.RegisterBroker{ID: id, Incarnation: [16]byte{byte(id)}, Endpoints: []metadata.Endpoint{
+			{Name: b.server.Endpoints()[0].Name, Host: "192.0.2.1", Port: int32(100 + i), Protocol: "PLAINTEXT"},
+		}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	res := b.controller.CreateTopics(t.Context(), []controller.CreateTopic{{Name: "elsewhere", Assignment: map[int32][]int32{0: {7}, 1: {8}}}}, false)
+	if res[0].Err != nil {
+		t.Fatal(res[0].Err)
+	}
+	topic := res[0].Topic
+	c := dial(t, b.addr)
+
+	fetch := fetchFrom(topic, 0, 0)
+	fetch.SetVersion(16)
+	second := kmsg.NewFetchRequestTopicPartition()
+	second.Partition, second.PartitionMaxBytes = 1, 1000
+	fetch.Topics[0].Partitions = append(fetch.Topics[0].Partitions, second)
+	fetched := ask[*kmsg.FetchResponse](t, c, fetch)
+	var told []int32
+	for _, p := range fetched.Topics[0].Partitions {
+		if p.ErrorCode != kerr.NotLeaderForPartition.Code {
+			t.Errorf("fetch: %+v", p)
+		}
+		told = append(told, p.CurrentLeader.LeaderID)
+	}
+	if !slices.Equal(told, elsewhere) || len(fetched.Brokers) != 2 || fetched.Brokers[1].Port != 101 {
+		t.Errorf("fetch names %v at %+v", told, fetched.Brokers)
+	}
+
+	produce := kmsg.NewPtrProduceRequest()
+	produce.SetVersion(12)
+	produce.Acks, produce.TimeoutMillis = 1, 1000
+	rt := kmsg.NewProduceRequestTopic()
+	rt.Topic, rt.TopicID = topic.Name, topic.ID
+	for i := range elsewhere {
+		rp := kmsg.NewProduceRequestTopicPartition()
+		rp.Partition, rp.Records = int32(i), []byte{}
+		rt.Partitions = append(rt.Partitions, rp)
+	}
+	produce.Topics = append(produce.Topics, rt)
+	produced := ask[*kmsg.ProduceResponse](t, c, produce)
+	told = nil
+	for _, p := range produced.Topics[0].Partitions {
+		if p.ErrorCode != kerr.NotLeaderForPartition.Code {
+			t.Errorf("produce: %+v", p)
+		}
+		told = append(told, p.CurrentLeader.LeaderID)
+	}
+	if !slices.Equal(told, elsewhere) || len(produced.Brokers) != 2 || produced.Brokers[0].Port != 100 {
+		t.Errorf("produce names %v at %+v", told, produced.Brokers)
 	}
 }

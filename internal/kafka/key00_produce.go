@@ -323,7 +323,7 @@ func (p *produceCall) appendFrame(dst []byte) []byte {
 	}
 	w := bodyWriter{dst, flexible}
 	w.arrayLen(topics)
-	movedTo := int32(-1)
+	var movedTo []int32
 	for i := 0; i < len(p.parts); {
 		end := i + 1
 		for end < len(p.parts) && !p.parts[end].newTopic {
@@ -337,7 +337,7 @@ func (p *produceCall) appendFrame(dst []byte) []byte {
 		w.arrayLen(end - i)
 		for ; i < end; i++ {
 			if leader := p.appendPart(&w, &p.parts[i]); leader >= 0 {
-				movedTo = leader
+				movedTo = append(movedTo, leader)
 			}
 		}
 		w.tags()
@@ -369,19 +369,20 @@ func (p *produceCall) appendPart(w *bodyWriter, part *producePart) (movedTo int3
 		w.nullableString(message)
 	}
 	movedTo = -1
-	if p.version >= 10 && errors.Is(part.err, partition.ErrNotLeader) && part.partition != nil {
-		info := part.partition.Info()
-		w.leaderTag(0, info.LeaderID, info.LeaderEpoch)
-		return info.LeaderID
+	if p.version >= 10 && errors.Is(part.err, partition.ErrNotLeader) {
+		if at := p.conn.server.o.Controller.Image().Partition(part.topicID, part.index); at != nil {
+			w.leaderTag(0, at.Leader, at.LeaderEpoch)
+			return at.Leader
+		}
 	}
 	w.tags()
 	return movedTo
 }
 
-// appendEndpoints is tag 0 of the answer: where a leader named above listens.
-func (p *produceCall) appendEndpoints(w *bodyWriter, broker int32) {
-	if p.version >= 10 && broker >= 0 {
-		w.endpointsTag(p.conn.server.nodes(p.conn, []int32{broker}))
+// appendEndpoints is tag 0 of the answer: where the leaders named above listen.
+func (p *produceCall) appendEndpoints(w *bodyWriter, brokers []int32) {
+	if p.version >= 10 && len(brokers) > 0 {
+		w.endpointsTag(p.conn.server.nodes(p.conn, brokers))
 		return
 	}
 	w.tags()

@@ -232,6 +232,9 @@ func (f *fetcher) readAll() {
 		}
 		if r.partition == nil {
 			r.err = missing(r.topic, r.part.index, f.req.Version >= 13)
+			if at := r.topic.Partition(r.part.index); at != nil {
+				r.read.LeaderID, r.read.LeaderEpoch = at.Leader, at.LeaderEpoch
+			}
 			f.urgent = true
 			continue
 		}

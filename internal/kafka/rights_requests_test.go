@@ -34,6 +34,11 @@ func (w *secured) requests() []rightsRequest {
 		{"produce-in-transaction-without-id", func() kmsg.Request { return produceTo(w.topic, 0, 1, txnBatchOf(1<<40, 0, "a")) }},
 		{"fetch", func() kmsg.Request { return at(12, fetchFrom(w.topic, 0, 0)) }},
 		{"fetch-by-id", func() kmsg.Request { return fetchFrom(w.topic, 0, 0) }},
+		{"fetch-as-follower", func() kmsg.Request {
+			req := fetchFrom(w.topic, 0, 0)
+			req.ReplicaID, req.ReplicaState.ID = -1, 1
+			return at(17, req)
+		}},
 		{"list-offsets", func() kmsg.Request {
 			return at(7, &kmsg.ListOffsetsRequest{ReplicaID: -1, Topics: []kmsg.ListOffsetsRequestTopic{{Topic: topic,
 				Partitions: []kmsg.ListOffsetsRequestTopicPartition{{CurrentLeaderEpoch: -1, Timestamp: -1}}}}})
