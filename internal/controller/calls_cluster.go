@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -57,13 +58,42 @@ func (c *Controller) AlterISRs(ctx context.Context, broker int32, brokerEpoch in
 	return results
 }
 
-// ElectLeaders elects leaders, each for itself.
+// ElectLeaders elects leaders, each for itself. An unclean election is the operator's
+// word in place of unclean.leader.election.enable; the policy is asked all the same.
 func (c *Controller) ElectLeaders(ctx context.Context, elections []ElectLeader) []error {
 	cmds := make([]Command, len(elections))
 	for i, e := range elections {
 		cmds[i] = electLeader{e, c.defaults()}
 	}
-	return itemErrors(c.do(ctx, false, false, cmds), len(cmds))
+	errs := itemErrors(c.do(ctx, false, false, cmds), len(cmds))
+	img := c.Image()
+	var unclean []Command
+	var which []int
+	for i, e := range elections {
+		if !e.Unclean || !errors.Is(errs[i], ErrEligibleLeadersNotAvailable) {
+			continue
+		}
+		t := img.Topic(e.Topic)
+		p := t.Partition(e.Partition)
+		if p == nil {
+			continue
+		}
+		u, ok := replicasOf(img, c.defaults()).uncleanChoiceOf(t, p)
+		if !ok {
+			continue
+		}
+		u.Allowed = true
+		leader, err := decideUnclean(ctx, c.o.UncleanElection, u)
+		if err != nil {
+			errs[i] = fmt.Errorf("elect leader of %s-%d: %w: %w", t.Name, p.Index, ErrEligibleLeadersNotAvailable, err)
+			continue
+		}
+		unclean, which = append(unclean, electUnclean{t.ID, p.Index, leader, c.defaults()}), append(which, i)
+	}
+	for j, err := range itemErrors(c.do(ctx, false, false, unclean), len(unclean)) {
+		errs[which[j]] = err
+	}
+	return errs
 }
 
 // Reassign moves partitions to other replicas, each for itself. It returns when the

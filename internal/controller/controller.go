@@ -88,6 +88,7 @@ func Open(ctx context.Context, o Options) (_ *Controller, err error) {
 	}
 	c.follower = newFollower(c.etcd.client, c.codec, o.Logger, o.Clock, c.meters)
 	c.dispatch = newDispatcher(c.follower)
+	c.registerGauges()
 	if err := c.prepare(ctx); err != nil {
 		return nil, err
 	}

@@ -25,6 +25,11 @@ func decideWriteState(img *metadata.Image, c writeState) ([]Change, error) {
 	if t.Attachment().Mirror != c.Mirror {
 		return nil, fmt.Errorf("mirror %s: write state: %w: %s", c.Mirror, ErrTopicNotInMirror, t.Name)
 	}
+	// A leader that was replaced is fenced from the moment on, not only when its
+	// successor has written (S6).
+	if c.LeaderEpoch >= 0 && c.LeaderEpoch < p.LeaderEpoch {
+		return nil, fmt.Errorf("mirror %s: write state of %s-%d: %w: %d is below %d", c.Mirror, t.Name, p.Index, ErrFencedLeaderEpoch, c.LeaderEpoch, p.LeaderEpoch)
+	}
 	next, err := nextState(t.MirrorPartition(p), c)
 	if err != nil {
 		return nil, fmt.Errorf("mirror %s: write state of %s-%d: %w", c.Mirror, t.Name, p.Index, err)

@@ -13,6 +13,8 @@ type meters struct {
 	refused   *metrics.Counter // fenced: deposed, or behind another transaction
 	commit    *metrics.PrometheusHistogram
 	fullReads *metrics.Counter
+	fenced    *metrics.Counter
+	unclean   *metrics.Counter
 }
 
 func newMeters() *meters {
@@ -21,5 +23,7 @@ func newMeters() *meters {
 		refused:   obs.Counter("lockstep_metadata_transactions_total", "result", "fenced"),
 		commit:    obs.Histogram("lockstep_metadata_commit_seconds"),
 		fullReads: obs.Counter("lockstep_metadata_full_reads_total"),
+		fenced:    obs.Counter("lockstep_brokers_fenced_total"),
+		unclean:   obs.Counter("lockstep_unclean_elections_total"),
 	}
 }

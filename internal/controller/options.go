@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockstep-kafka/lockstep/internal/clock"
+	"github.com/lockstep-kafka/lockstep/plugins/sdk"
 )
 
 // Options opens a Controller.
@@ -68,6 +69,10 @@ type Options struct {
 	// on every node. Default 1 and false.
 	DefaultMinISR          int32
 	DefaultUncleanElection bool
+
+	// UncleanElection decides whether a replica may lead that may lack records, when
+	// nobody else is left (D19). Nil: as unclean.leader.election.enable says.
+	UncleanElection sdk.UncleanElectionPolicy
 
 	// ElectionTTL is how long a controller that vanished keeps its office from
 	// other nodes; etcd counts in whole seconds. A node that starts again takes its

@@ -90,6 +90,7 @@ func answerAll(batch []*request, err error) {
 // error means that the term is over; all requests have been answered then too.
 func (c *Controller) carryOut(t *term, batch []*request) error {
 	for attempt := 1; ; attempt++ {
+		prev := c.Image()
 		replies, p := c.plan(batch)
 		done, revision, err := c.commit(t, p)
 		if errors.Is(err, errChain) && done == 0 && attempt < chainAttempts {
@@ -106,6 +107,7 @@ func (c *Controller) carryOut(t *term, batch []*request) error {
 		}
 		for i, r := range batch {
 			replies[i].img = img
+			c.announce(prev, r.cmds, replies[i].items)
 			r.reply <- replies[i]
 		}
 		return nil
