@@ -133,6 +133,7 @@ func (s *Server) registerAll() {
 	s.registerElectLeaders()
 	s.registerAlterPartitionReassignments()
 	s.registerListPartitionReassignments()
+	s.registerUnregisterBroker()
 	s.registerUpdateFeatures()
 	s.registerListConfigResources()
 	s.registerDescribeTopicPartitions()

@@ -1,22 +1,21 @@
 package kafka
 
 import (
-	"fmt"
-	"slices"
-
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/lockstep-kafka/lockstep/internal/authz"
-	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/internal/controller"
 )
 
 // AlterPartitionReassignments (v0-v1)
 //
 // Behavior:
-//   - Replicas do not move while a cluster has one broker. The replicas that a
-//     partition has already are a success, others INVALID_REPLICA_ASSIGNMENT, and a
-//     cancellation finds nothing to cancel, as in Apache Kafka.
+//   - Moves partitions to other replicas, replaces a move under way, or takes it
+//     back with null replicas. The answer says that the moves have begun; key 46
+//     lists those under way. Needs Alter on the cluster.
+//   - A move that is replaced goes from where the partition was first; replicas that
+//     only the old target had are dropped at once.
 //
 // Version notes:
 //   - v0: KIP-455
@@ -32,31 +31,24 @@ func (s *Server) alterPartitionReassignments(r *request, body kmsg.Request) (kms
 		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
 		return resp, nil
 	}
-	img := s.o.Controller.Image()
+	var moves []controller.Reassign
+	for i := range req.Topics {
+		for _, in := range req.Topics[i].Partitions {
+			moves = append(moves, controller.Reassign{Topic: req.Topics[i].Topic, Partition: in.Partition, Replicas: in.Replicas})
+		}
+	}
+	errs := s.o.Controller.Reassign(r.ctx, moves, req.Version < 1 || req.AllowReplicationFactorChange)
 	for i := range req.Topics {
 		out := kmsg.NewAlterPartitionAssignmentsResponseTopic()
 		out.Topic = req.Topics[i].Topic
 		for _, in := range req.Topics[i].Partitions {
 			p := kmsg.NewAlterPartitionAssignmentsResponseTopicPartition()
 			p.Partition = in.Partition
-			p.ErrorCode, p.ErrorMessage = errorCode(reassign(img, out.Topic, in.Partition, in.Replicas))
+			p.ErrorCode, p.ErrorMessage = errorCode(errs[0])
+			errs = errs[1:]
 			out.Partitions = append(out.Partitions, p)
 		}
 		resp.Topics = append(resp.Topics, out)
 	}
 	return resp, nil
-}
-
-// reassign tells why replicas cannot be a partition's; nil replicas cancel.
-func reassign(img *metadata.Image, topic string, index int32, replicas []int32) error {
-	p := img.Topic(topic).Partition(index)
-	switch {
-	case p == nil:
-		return fmt.Errorf("%w: %s-%d", errUnknownPartition, topic, index)
-	case replicas == nil:
-		return kerr.NoReassignmentInProgress
-	case slices.Equal(replicas, p.Replicas):
-		return nil
-	}
-	return fmt.Errorf("%w: replicas %v: a partition stays where it is, on %v, while a cluster has one broker", kerr.InvalidReplicaAssignment, replicas, p.Replicas)
 }

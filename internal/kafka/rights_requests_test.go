@@ -141,6 +141,7 @@ func (w *secured) requests() []rightsRequest {
 			return at(1, &kmsg.AlterPartitionAssignmentsRequest{Topics: []kmsg.AlterPartitionAssignmentsRequestTopic{{Topic: topic,
 				Partitions: []kmsg.AlterPartitionAssignmentsRequestTopicPartition{{}}}}})
 		}},
+		{"unregister-broker", func() kmsg.Request { return at(0, &kmsg.UnregisterBrokerRequest{BrokerID: 99}) }},
 		{"list-partition-reassignments", func() kmsg.Request { return at(0, &kmsg.ListPartitionReassignmentsRequest{}) }},
 		{"describe-client-quotas", func() kmsg.Request { return at(1, &kmsg.DescribeClientQuotasRequest{}) }},
 		{"alter-client-quotas", func() kmsg.Request {
