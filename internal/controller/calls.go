@@ -58,7 +58,7 @@ func (c *Controller) CreatePartitions(ctx context.Context, topics []CreatePartit
 func (c *Controller) AlterConfigs(ctx context.Context, resources []AlterConfigs, validateOnly bool) []error {
 	cmds := make([]Command, len(resources))
 	for i, r := range resources {
-		cmds[i] = alterConfigs{r}
+		cmds[i] = alterConfigs{r, c.defaults()}
 	}
 	return itemErrors(c.do(ctx, validateOnly, false, cmds), len(cmds))
 }

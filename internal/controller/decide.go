@@ -98,7 +98,10 @@ type (
 		CreatePartitions
 		Defaults defaults
 	}
-	alterConfigs        struct{ AlterConfigs }
+	alterConfigs struct {
+		AlterConfigs
+		Defaults defaults
+	}
 	allocateProducerIDs struct{ N int32 }
 	createMirror        struct {
 		Name    string
@@ -275,9 +278,9 @@ func decideBumpEpoch(img *metadata.Image, c bumpEpoch) ([]Change, error) {
 func decideAlterConfigs(img *metadata.Image, c alterConfigs) ([]Change, error) {
 	switch c.Type {
 	case ResourceTopic:
-		return alterTopic(img, c.AlterConfigs)
+		return alterTopic(img, c)
 	case ResourceBroker:
-		return alterBroker(img, c.AlterConfigs)
+		return alterBroker(img, c)
 	case ResourceGroup:
 		return alterGroup(img, c.AlterConfigs)
 	case ResourceMirror:
@@ -286,7 +289,7 @@ func decideAlterConfigs(img *metadata.Image, c alterConfigs) ([]Change, error) {
 	return nil, fmt.Errorf("%w: config resource type %d", ErrInvalidRequest, c.Type)
 }
 
-func alterTopic(img *metadata.Image, a AlterConfigs) ([]Change, error) {
+func alterTopic(img *metadata.Image, a alterConfigs) ([]Change, error) {
 	t := img.Topic(a.Name)
 	if t == nil {
 		return nil, fmt.Errorf("alter configs: %w: %s", ErrUnknownTopic, a.Name)
@@ -306,10 +309,13 @@ func alterTopic(img *metadata.Image, a AlterConfigs) ([]Change, error) {
 	if maps.Equal(configs, t.Configs) {
 		return nil, nil
 	}
-	return []Change{putTopic{t.ID, t.Name, t.Internal, int32(len(t.Partitions)), configs}}, nil
+	next := *t
+	next.Configs = configs
+	r := replicasOf(img, a.Defaults)
+	return append(r.shrinkELR(nil, t, &next), putTopic{t.ID, t.Name, t.Internal, int32(len(t.Partitions)), configs}), nil
 }
 
-func alterBroker(img *metadata.Image, a AlterConfigs) ([]Change, error) {
+func alterBroker(img *metadata.Image, a alterConfigs) ([]Change, error) {
 	id, err := brokerResource(img, a.Name)
 	if err != nil {
 		return nil, fmt.Errorf("alter configs: %w", err)
@@ -328,7 +334,11 @@ func alterBroker(img *metadata.Image, a AlterConfigs) ([]Change, error) {
 	if maps.Equal(configs, cur) {
 		return nil, nil
 	}
-	return []Change{setBrokerConfigs{id, configs}}, nil
+	if _, ok := configs[metadata.MinISRConfig]; ok && id != metadata.DefaultBroker {
+		return nil, fmt.Errorf("alter configs of broker %q: %w: %s is set for all brokers (an empty name) or for topics: elections depend on it, whoever leads (KIP-966)",
+			a.Name, metadata.ErrInvalidConfig, metadata.MinISRConfig)
+	}
+	return append(minISRChange(img, a.Defaults, id, configs), setBrokerConfigs{id, configs}), nil
 }
 
 func alterMirror(img *metadata.Image, a AlterConfigs) ([]Change, error) {

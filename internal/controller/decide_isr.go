@@ -77,3 +77,36 @@ func checkAlterISR(img *metadata.Image, p *metadata.Partition, c alterISR) error
 	}
 	return nil
 }
+
+// shrinkELR forgets ELRs of a topic's partitions whose high watermarks move from now
+// on, because min.insync.replicas was lowered: who is in one would miss records. It
+// is written before the config or with it, never after.
+func (r replicas) shrinkELR(changes []Change, before, after *metadata.Topic) []Change {
+	if before.Configs[metadata.MinISRConfig] == after.Configs[metadata.MinISRConfig] {
+		return changes
+	}
+	return r.recheckELR(changes, after)
+}
+
+func (r replicas) recheckELR(changes []Change, t *metadata.Topic) []Change {
+	for _, p := range t.Partitions {
+		if len(p.ELR) > 0 && len(p.ISR) >= r.minISR(t, p) {
+			changes = r.change(t, p).put(changes)
+		}
+	}
+	return changes
+}
+
+// minISRChange is shrinkELR for the default of all topics.
+func minISRChange(img *metadata.Image, def defaults, broker int32, configs map[string]string) []Change {
+	if broker != metadata.DefaultBroker || img.BrokerConfigs(broker)[metadata.MinISRConfig] == configs[metadata.MinISRConfig] {
+		return nil
+	}
+	r := replicasOf(img, def)
+	r.defaultConfigs = configs
+	var changes []Change
+	for t := range img.AllTopics() {
+		changes = r.recheckELR(changes, t)
+	}
+	return changes
+}

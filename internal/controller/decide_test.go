@@ -203,7 +203,7 @@ func (s *script) parse(t *testing.T, d *datadriven.TestData) []Command {
 				a.Ops = append(a.Ops, o)
 			}
 		}
-		return []Command{alterConfigs{a}}
+		return []Command{alterConfigs{a, def}}
 	case "pids":
 		return []Command{allocateProducerIDs{int32(num("n", 0))}}
 	case "create-mirror":

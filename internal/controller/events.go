@@ -11,9 +11,9 @@ import (
 	"github.com/lockstep-kafka/lockstep/plugins/sdk"
 )
 
-// announce tells what was done of its own accord, or what an operator has to know of
+// tellOf tells what was done of its own accord, or what an operator has to know of
 // afterwards: one line each. prev is the image before.
-func (c *Controller) announce(prev *metadata.Image, cmds []Command, items []outcome) {
+func (c *Controller) tellOf(prev *metadata.Image, cmds []Command, items []outcome) {
 	for i, it := range items {
 		if it.err != nil || len(it.changes) == 0 {
 			continue

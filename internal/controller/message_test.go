@@ -122,7 +122,7 @@ func fill(t *testing.T, where string, v reflect.Value, n *int) {
 // Nothing and empty are two things: a config that is set to "" is not deleted.
 func TestEmptyTravels(t *testing.T) {
 	empty := ""
-	cmd := alterConfigs{AlterConfigs{Ops: []ConfigOp{{Name: "a", Value: &empty}, {Name: "b"}}}}
+	cmd := alterConfigs{AlterConfigs: AlterConfigs{Ops: []ConfigOp{{Name: "a", Value: &empty}, {Name: "b"}}}}
 	msgs, err := encodeCommands([]Command{cmd, reassign{Reassign: Reassign{Replicas: []int32{}}}})
 	if err != nil {
 		t.Fatal(err)

@@ -24,13 +24,14 @@ type replicas struct {
 	def defaults
 	// eligible tells who may lead and be in an ISR, as it is after the command.
 	eligible func(id int32) bool
+	// defaultConfigs are the configs of all brokers, as they are after the command.
+	defaultConfigs map[string]string
 }
 
 // replicasOf takes the brokers as the image has them, without some.
 func replicasOf(img *metadata.Image, def defaults, without ...int32) replicas {
-	return replicas{img, def, func(id int32) bool {
-		return !slices.Contains(without, id) && img.Broker(id).Eligible()
-	}}
+	eligible := func(id int32) bool { return !slices.Contains(without, id) && img.Broker(id).Eligible() }
+	return replicas{img, def, eligible, img.BrokerConfigs(metadata.DefaultBroker)}
 }
 
 // topicConfig is a config in force: of the topic, for all brokers, by the file, or by
@@ -40,7 +41,7 @@ func (r replicas) topicConfig(t *metadata.Topic, name, file string) string {
 	if v, ok := t.Configs[name]; ok {
 		return v
 	}
-	if v, ok := r.img.BrokerConfigs(metadata.DefaultBroker)[metadata.TopicDefaultKey(name)]; ok {
+	if v, ok := r.defaultConfigs[metadata.TopicDefaultKey(name)]; ok {
 		return v
 	}
 	if file != "" {

@@ -107,7 +107,7 @@ func (c *Controller) carryOut(t *term, batch []*request) error {
 		}
 		for i, r := range batch {
 			replies[i].img = img
-			c.announce(prev, r.cmds, replies[i].items)
+			c.tellOf(prev, r.cmds, replies[i].items)
 			r.reply <- replies[i]
 		}
 		return nil
