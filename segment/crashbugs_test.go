@@ -261,6 +261,34 @@ func TestRecoverTwiceAboveAnOldCut(t *testing.T) {
 	}
 }
 
+// A power cut tore an append so that its first bytes, the base offset, were zeros. The
+// CRC leaves these out: it was a batch that goes back behind the one before it, one of
+// the two was wrong, and the acknowledged one was called damaged with it. What the marks
+// have a proof of is not doubted.
+func TestTornOffset(t *testing.T) {
+	fs := newCrashFS()
+	o := testOptions(fs)
+	c := Config{SegmentBytes: 1 << 20, RetentionMs: -1, RetentionBytes: -1}
+	s := mustOpen(t, o)
+	l := mustLog(t, s, c)
+	appendN(t, l, 1, 1)
+	mustFlush(t, l)
+	s.flusher.checkpoint()
+	at := l.Size()
+	appendN(t, l, 1, 1)
+	o.FS = fs.crashNow(loseNone, nil)
+	f, err := newDisk(o.FS).open(logFile(0), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt(make([]byte, 8), at); err != nil {
+		t.Fatal(err)
+	}
+	if l = mustLog(t, mustOpen(t, o), c); l.EndOffset() != 3 {
+		t.Fatalf("log ends at %d, 3 was durable", l.EndOffset())
+	}
+}
+
 // After the first truncation of a log nothing that the index knew from before
 // was believed any more: each start read the whole log. What lies below every
 // truncation is as true as ever. Damage that nobody sees proves that nothing is read.

@@ -381,7 +381,7 @@ func (r *recovery) walkFrom(first int, from walked) error {
 		if err != nil && (w.end < r.durableAt(i) || errors.Is(err, errHeads) || invariants.Planted("tornTailAsDamage")) && !invariants.Planted("laterSegmentDeleted") {
 			return &DamageError{File: s.path(), At: w.size, Offset: w.end, Err: err}
 		}
-		if errors.Is(err, errOffsetBack) {
+		if errors.Is(err, errOffsetBack) && !r.aboveDurable(s, w.size) {
 			// A batch that claims to be far ahead puts the end above what was durable, and
 			// durable batches behind it.
 			if err := r.checkWhole(i, known{}); err != nil {
@@ -410,6 +410,14 @@ func (r *recovery) walkFrom(first int, from walked) error {
 		}
 	}
 	return nil
+}
+
+// aboveDurable says that nothing at or behind a position of s, up to which a walk
+// came, was durable, whatever offsets the batches before it claim: the marks' proof
+// covers these.
+func (r *recovery) aboveDurable(s *segment, pos int64) bool {
+	p := r.mark.proof
+	return s.base >= r.mark.durable || p.base == s.base && p.size > 0 && pos >= p.size
 }
 
 // follows checks that segment i begins where the one before it ends, and the
