@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -30,36 +31,22 @@ import (
 //   - v2: the transaction's version; from 2 on the marker has the producer's next
 //     epoch
 //
-// Not done: v0, which no client sends any more. Between our own coordinator and
-// our own partitions nothing is sent: MarkerWriter is called.
+// Not done: v0, which no client sends any more. To our own partitions our own
+// coordinator sends nothing: it calls a MarkerWriter (see MarkerSender).
 func (s *Server) registerWriteTxnMarkers() {
 	s.register(27, 1, 2, s.writeTxnMarkers)
 }
 
 func (s *Server) writeTxnMarkers(r *request, body kmsg.Request) (kmsg.Response, error) {
 	req := body.(*kmsg.WriteTxnMarkersRequest)
-	w := MarkerWriter{Partitions: s.o.Partitions, Groups: s.o.Groups}
 	var resp kmsg.WriteTxnMarkersResponse
 	allowed := s.allowedOr(r, s.visible(r, authz.Alter, authz.Cluster, authz.ClusterName), authz.ClusterAction, authz.Cluster, authz.ClusterName)
+	answers := s.writeMarkers(r, req, allowed)
+	if err := r.ctx.Err(); err != nil {
+		return nil, err
+	}
 	for i := range req.Markers {
-		rm := &req.Markers[i]
-		var parts []group.TopicPartition
-		for _, t := range rm.Topics {
-			for _, p := range t.Partitions {
-				parts = append(parts, group.TopicPartition{Topic: t.Topic, Partition: p})
-			}
-		}
-		m := partition.Marker{
-			ProducerID: rm.ProducerID, ProducerEpoch: rm.ProducerEpoch, Commit: rm.Committed,
-			CoordinatorEpoch: rm.CoordinatorEpoch, Version: int(rm.TransactionVersion),
-		}
-		errs := slices.Repeat([]error{errClusterDenied}, len(parts))
-		if allowed {
-			errs = w.Write(r.ctx, m, parts)
-		}
-		if err := r.ctx.Err(); err != nil {
-			return nil, err
-		}
+		rm, errs := &req.Markers[i], answers[i]
 		out := kmsg.WriteTxnMarkersResponseMarker{ProducerID: rm.ProducerID}
 		for _, t := range rm.Topics {
 			ot := kmsg.WriteTxnMarkersResponseMarkerTopic{Topic: t.Topic}
@@ -73,6 +60,42 @@ func (s *Server) writeTxnMarkers(r *request, body kmsg.Request) (kmsg.Response, 
 		resp.Markers = append(resp.Markers, out)
 	}
 	return &resp, nil
+}
+
+// markersAtOnce of a request are written at the same time; each waits for
+// replicas and disks.
+const markersAtOnce = 64
+
+// writeMarkers writes all of a request, and returns the errors of each.
+func (s *Server) writeMarkers(r *request, req *kmsg.WriteTxnMarkersRequest, allowed bool) [][]error {
+	w := MarkerWriter{Partitions: s.o.Partitions, Groups: s.o.Groups}
+	answers := make([][]error, len(req.Markers))
+	var writing sync.WaitGroup
+	room := make(chan struct{}, markersAtOnce)
+	for i := range req.Markers {
+		rm := &req.Markers[i]
+		var parts []group.TopicPartition
+		for _, t := range rm.Topics {
+			for _, p := range t.Partitions {
+				parts = append(parts, group.TopicPartition{Topic: t.Topic, Partition: p})
+			}
+		}
+		m := partition.Marker{
+			ProducerID: rm.ProducerID, ProducerEpoch: rm.ProducerEpoch, Commit: rm.Committed,
+			CoordinatorEpoch: rm.CoordinatorEpoch, Version: int(rm.TransactionVersion),
+		}
+		if !allowed {
+			answers[i] = slices.Repeat([]error{errClusterDenied}, len(parts))
+			continue
+		}
+		room <- struct{}{}
+		writing.Go(func() {
+			answers[i] = w.Write(r.ctx, m, parts)
+			<-room
+		})
+	}
+	writing.Wait()
+	return answers
 }
 
 // MarkerWriter ends transactions in the partitions of this broker: for the

@@ -58,6 +58,10 @@ type Options struct {
 	// Transactions coordinates transactional ids; nil refuses them.
 	Transactions *txn.Coordinator
 
+	// Peers are the other brokers of the cluster; nil: there are none. Transactions
+	// whose coordinator is one of them are asked about there.
+	Peers Peers
+
 	// UnverifiedTransactions takes transactional batches of clients before
 	// transaction version 2 without asking whether their transaction is under way
 	// (transaction.partition.verification.enable=false).

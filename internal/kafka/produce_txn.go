@@ -113,15 +113,6 @@ func (p *produceCall) verify(s *Server, r *request, id *string) error {
 	return nil
 }
 
-// joinTxn adds partitions to a transaction, or asks whether they are in it.
-func (s *Server) joinTxn(r *request, id string, producerID int64, epoch int16, parts []txn.TopicPartition, add bool) ([]error, error) {
-	version := 0
-	if add {
-		version = partition.EpochBump
-	}
-	return s.addToTxn(r, id, producerID, epoch, parts, version, !add)
-}
-
 // endVerifications follows the appends.
 func (p *produceCall) endVerifications() {
 	for i := range p.parts {

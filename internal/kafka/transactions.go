@@ -6,7 +6,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
-	"github.com/lockstep-kafka/lockstep/internal/group"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
 	"github.com/lockstep-kafka/lockstep/internal/producer"
@@ -39,8 +38,7 @@ const (
 // record of the coordinator. The error is for all partitions, the errors with
 // verifyOnly match parts.
 //
-// This broker coordinates every transactional id while clusters have one broker;
-// txn.ErrNotCoordinator tells of the others.
+// txn.ErrNotCoordinator tells that another broker coordinates the id; see joinTxn.
 func (s *Server) addToTxn(r *request, id string, producerID int64, epoch int16, parts []txn.TopicPartition,
 	version int, verifyOnly bool) ([]error, error) {
 	if s.o.Transactions == nil {
@@ -49,21 +47,11 @@ func (s *Server) addToTxn(r *request, id string, producerID int64, epoch int16, 
 	return s.o.Transactions.AddPartitions(r.ctx, id, producerID, epoch, parts, version, verifyOnly)
 }
 
-// WriteMarkers is txn.Options.WriteMarkers over the partitions of this broker.
-// img tells the current metadata: a partition that is only not open yet, after a
-// start say, is not one that was deleted.
+// WriteMarkers is txn.Options.WriteMarkers over the partitions of this broker
+// alone. img tells the current metadata: a partition that is only not open yet,
+// after a start say, is not one that was deleted.
 func (w MarkerWriter) WriteMarkers(img func() *metadata.Image) func(context.Context, txn.Marker, []txn.TopicPartition) []error {
-	return func(ctx context.Context, m txn.Marker, parts []txn.TopicPartition) []error {
-		to := make([]group.TopicPartition, len(parts))
-		for i, tp := range parts {
-			to[i] = group.TopicPartition(tp)
-		}
-		errs := w.Write(ctx, partition.Marker(m), to)
-		for i, tp := range parts {
-			errs[i] = markerOutcome(errs[i], img().Topic(tp.Topic).Partition(tp.Partition) != nil)
-		}
-		return errs
-	}
+	return NewMarkerSender(MarkerSenderOptions{Local: w, Image: img}).WriteMarkers
 }
 
 // markerOutcome sorts a partition's refusal of a marker into what is final and

@@ -82,7 +82,7 @@ type Options struct {
 	MaxHeld  int
 	HoldAdds time.Duration
 	// MarkerWriters is how many transactions get their markers at the same time;
-	// each waits for the disk. Default: 64.
+	// each waits for the disk. Default: 256.
 	MarkerWriters int
 	// RetryInitial and RetryMax space the tries for markers that a partition did
 	// not take. Defaults: 20 ms, 5 s.
@@ -118,7 +118,7 @@ func (o *Options) EnsureDefaults() {
 	def(&o.WriteTimeout, 5*time.Second)
 	def(&o.MaxHeld, 1000)
 	def(&o.HoldAdds, time.Second)
-	def(&o.MarkerWriters, 64)
+	def(&o.MarkerWriters, 256)
 	def(&o.RetryInitial, 20*time.Millisecond)
 	def(&o.RetryMax, 5*time.Second)
 	def(&o.TopicPartitions, 50)
