@@ -45,6 +45,7 @@ type broker struct {
 	partitions *partition.Manager
 	groups     *group.Coordinator
 	txns       *txn.Coordinator
+	markers    *kafka.MarkerSender
 	mirrors    *mirror.Manager
 	plugins    *host.Host // nil: none configured
 	server     *kafka.Server
@@ -125,6 +126,9 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 		AlterISR: replica.AlterISR(b.controller, b.nodeID, b.brokerEpoch),
 	})
 	manager.Store(b.partitions)
+	if b.peers, err = newPeers(cfg, b); err != nil {
+		return nil, err
+	}
 	if b.groups, err = newGroups(cfg, live, b); err != nil {
 		return nil, err
 	}
@@ -135,9 +139,6 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 		return nil, err
 	}
 	if b.audit, err = openAudit(cfg); err != nil {
-		return nil, err
-	}
-	if b.peers, err = newPeers(cfg, b); err != nil {
 		return nil, err
 	}
 	b.replicas = newReplicas(cfg, b)
@@ -336,6 +337,9 @@ func (b *broker) stop(ctx context.Context) error {
 	if b.txns != nil { // its markers go through groups
 		b.txns.Close()
 	}
+	if b.markers != nil {
+		b.markers.Close()
+	}
 	if b.groups != nil {
 		b.groups.Close()
 	}
@@ -481,7 +485,7 @@ func newServer(ctx context.Context, cfg *config.Config, live *liveConfig, b *bro
 		return nil, err
 	}
 	o := kafka.Options{
-		NodeID: b.nodeID, Listeners: listeners, Controller: b.controller, Partitions: b.partitions, Groups: b.groups, Transactions: b.txns,
+		NodeID: b.nodeID, Listeners: listeners, Controller: b.controller, Partitions: b.partitions, Groups: b.groups, Transactions: b.txns, Peers: b.peers,
 		Mirrors: mirror.NewCoordinator(b.mirrors), Clock: clock.System(), Logger: b.logger.With("part", "kafka"), LogLevel: live.level,
 		AutoCreateTopics:           cfg.Bool("auto.create.topics.enable"),
 		AutoCreatePartitions:       int32(cfg.Int("num.partitions")),
@@ -544,7 +548,7 @@ func newGroups(cfg *config.Config, live *liveConfig, b *broker) (*group.Coordina
 	}
 	return group.New(group.Options{
 		NodeID: b.nodeID, Partitions: store.Partitions, Append: store.Append, Load: store.Load,
-		AppendOffsets: store.AppendOffsets, AppendMarker: store.AppendMarker,
+		AppendOffsets: store.AppendOffsets, AppendMarker: store.AppendMarker, Alive: b.lease,
 		Logger:                        b.logger.With("part", "group"),
 		MinSessionTimeout:             cfg.Duration("group.min.session.timeout.ms"),
 		MaxSessionTimeout:             cfg.Duration("group.max.session.timeout.ms"),
@@ -559,6 +563,7 @@ func newGroups(cfg *config.Config, live *liveConfig, b *broker) (*group.Coordina
 		OffsetsRetention:              time.Duration(cfg.Int("offsets.retention.minutes")) * time.Minute,
 		OffsetsRetentionCheck:         cfg.Duration("offsets.retention.check.interval.ms"),
 		OffsetsTopicPartitions:        int32(cfg.Int("offsets.topic.num.partitions")),
+		OffsetsTopicStrict:            cfg.ManyNodes() || cfg.IsSet("offsets.topic.replication.factor"),
 		OffsetsTopicReplicationFactor: int16(cfg.Int("offsets.topic.replication.factor")),
 		OffsetsTopicSegmentBytes:      int32(cfg.Int("offsets.topic.segment.bytes")),
 	})

@@ -138,7 +138,7 @@ func (c *Config) checkCluster() []error {
 	return errs
 }
 
-// manyNodes tells whether this process is one of several.
-func (c *Config) manyNodes() bool {
+// ManyNodes tells whether this process is one of several.
+func (c *Config) ManyNodes() bool {
 	return strings.Contains(c.String("controller.quorum.voters"), ",") || !c.IsBroker() || !c.IsController() || c.String("metadata.etcd.endpoints") != ""
 }

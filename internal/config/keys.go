@@ -116,7 +116,7 @@ var serverKeys = []key{
 	{name: "log.cleaner.max.compaction.lag.ms", kind: milliseconds, def: "9223372036854775807", min: 1, dynamic: true, doc: "Default of max.compaction.lag.ms for topics; the largest number means never."},
 
 	{name: "offsets.topic.num.partitions", kind: integer, def: "50", min: 1, max: 10000, doc: "Partitions of __consumer_offsets when it is created."},
-	{name: "offsets.topic.replication.factor", kind: integer, def: "3", min: 1, max: 32767, doc: "Its replicas; lowered to the number of live brokers."},
+	{name: "offsets.topic.replication.factor", kind: integer, def: "3", min: 1, max: 32767, doc: "Its replicas. While fewer brokers are alive it is not created, and groups get no coordinator; only a node that is alone and has no value here makes do with one."},
 	{name: "offsets.topic.segment.bytes", kind: bytesize, def: "104857600", min: 1 << 20, max: 1<<31 - 1, doc: "Its segment size."},
 	{name: "offsets.retention.minutes", kind: integer, def: "10080", min: 1, max: 1 << 30, doc: "How long offsets outlive the last member of their group."},
 	{name: "offsets.retention.check.interval.ms", kind: milliseconds, def: "600000", min: 1, doc: "Time between two looks for expired offsets."},
@@ -141,7 +141,7 @@ var serverKeys = []key{
 	{name: "group.consumer.migration.policy", kind: choice, def: "bidirectional", choices: "bidirectional|upgrade|downgrade|disabled", doc: "Whether a group with members may change from the classic protocol to the consumer protocol (upgrade) and back (downgrade), as its members do. A group without members always may."},
 
 	{name: "transaction.state.log.num.partitions", kind: integer, def: "50", min: 1, max: 10000, doc: "Partitions of __transaction_state when it is created."},
-	{name: "transaction.state.log.replication.factor", kind: integer, def: "3", min: 1, max: 32767, doc: "Its replicas; lowered to the number of live brokers."},
+	{name: "transaction.state.log.replication.factor", kind: integer, def: "3", min: 1, max: 32767, doc: "Its replicas. While fewer brokers are alive it is not created, and transactions get no coordinator; only a node that is alone and has no value here makes do with one."},
 	{name: "transaction.state.log.min.isr", kind: integer, def: "2", min: 1, max: 32767, doc: "Its min.insync.replicas; lowered to the number of its replicas."},
 	{name: "transaction.state.log.segment.bytes", kind: bytesize, def: "104857600", min: 1 << 20, max: 1<<31 - 1, doc: "Its segment size."},
 	{name: "transaction.max.timeout.ms", kind: milliseconds, def: "900000", min: 1, doc: "Longest transaction timeout a producer may ask for. An open transaction holds up every read_committed reader for that long when its producer dies."},

@@ -149,7 +149,7 @@ func (c *Config) checkSecurity(listeners []Listener) []error {
 		switch ib, err := c.InterBroker(listeners); {
 		case err != nil:
 			errs = append(errs, err)
-		case ib.Incomplete != nil && c.manyNodes():
+		case ib.Incomplete != nil && c.ManyNodes():
 			errs = append(errs, ib.Incomplete)
 		}
 	}

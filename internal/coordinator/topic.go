@@ -11,6 +11,16 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
 
+// Replicas is the replication factor that an internal topic gets. With strict it is
+// the one that was asked for, and the controller refuses while there are fewer
+// brokers: the topic would keep too few replicas for good. Else it is lowered.
+func Replicas(factor int16, live int, strict bool) int16 {
+	if strict {
+		return factor
+	}
+	return min(factor, int16(max(live, 1)))
+}
+
 // Topic makes an internal topic when somebody asks for it first: as Kafka does,
 // so that a cluster without groups or transactions has no partitions for them.
 type Topic struct {
@@ -58,7 +68,8 @@ func (t *Topic) Ensure(ctx context.Context, ctrl *controller.Controller, await f
 	if len(res) == 1 && res[0].Err != nil {
 		err = res[0].Err
 	}
-	return nil, fmt.Errorf("%w: create %s: %w", ErrNotAvailable, t.name, err)
+	// Whatever the reason, the client has to ask again: it did not ask for a topic.
+	return nil, fmt.Errorf("%w: create %s: %v", ErrNotAvailable, t.name, err)
 }
 
 // takeOver is how long the creator of the topic waits until this broker

@@ -130,8 +130,11 @@ type Options struct {
 
 	// OffsetsTopicPartitions, OffsetsTopicReplicationFactor and
 	// OffsetsTopicSegmentBytes shape __consumer_offsets when it is created
-	// (offsets.topic.num.partitions, .replication.factor, .segment.bytes). The
-	// factor is lowered to the number of live brokers. Defaults: 50, 3, 100 MiB.
+	// (offsets.topic.num.partitions, .replication.factor, .segment.bytes). While
+	// there are fewer live brokers than the factor says, it is lowered to their
+	// number, or with OffsetsTopicStrict the topic is not created. Defaults: 50, 3,
+	// 100 MiB.
+	OffsetsTopicStrict            bool
 	OffsetsTopicPartitions        int32
 	OffsetsTopicReplicationFactor int16
 	OffsetsTopicSegmentBytes      int32

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/lockstep-kafka/lockstep/internal/controller"
+	"github.com/lockstep-kafka/lockstep/internal/coordinator"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
 
@@ -19,7 +20,7 @@ func (c *Coordinator) EnsureTopic(ctx context.Context, ctrl *controller.Controll
 func (o *Options) offsetsTopic(live int) controller.CreateTopic {
 	return controller.CreateTopic{
 		Name: TopicName, Internal: true, Partitions: o.OffsetsTopicPartitions,
-		ReplicationFactor: min(o.OffsetsTopicReplicationFactor, int16(max(live, 1))),
+		ReplicationFactor: coordinator.Replicas(o.OffsetsTopicReplicationFactor, live, o.OffsetsTopicStrict),
 		Configs: map[string]string{
 			"cleanup.policy":   "compact",
 			"compression.type": "producer",

@@ -120,8 +120,10 @@ func TestMarkerAnswers(t *testing.T) {
 		}
 	}
 	for name, answer := range map[string]func(*kmsg.WriteTxnMarkersRequest) (kmsg.Response, error){
-		"no answer":       func(*kmsg.WriteTxnMarkersRequest) (kmsg.Response, error) { return nil, errors.New("broken") },
-		"nothing in it":   func(*kmsg.WriteTxnMarkersRequest) (kmsg.Response, error) { return kmsg.NewPtrWriteTxnMarkersResponse(), nil },
+		"no answer": func(*kmsg.WriteTxnMarkersRequest) (kmsg.Response, error) { return nil, errors.New("broken") },
+		"nothing in it": func(*kmsg.WriteTxnMarkersRequest) (kmsg.Response, error) {
+			return kmsg.NewPtrWriteTxnMarkersResponse(), nil
+		},
 		"another message": func(*kmsg.WriteTxnMarkersRequest) (kmsg.Response, error) { return kmsg.NewPtrEndTxnResponse(), nil },
 		"other partitions": func(r *kmsg.WriteTxnMarkersRequest) (kmsg.Response, error) {
 			r.Markers[0].Topics[0].Partitions[0] = 5

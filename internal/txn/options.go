@@ -90,9 +90,11 @@ type Options struct {
 	RetryMax     time.Duration
 
 	// TopicPartitions, TopicReplicationFactor, TopicMinISR and TopicSegmentBytes
-	// shape __transaction_state when it is created (transaction.state.log.…). The
-	// factor is lowered to the number of live brokers, and min.insync.replicas
-	// with it. Defaults: 50, 3, 2, 100 MiB.
+	// shape __transaction_state when it is created (transaction.state.log.…). While
+	// there are fewer live brokers than the factor says, it is lowered to their
+	// number, and min.insync.replicas with it, or with TopicStrict the topic is not
+	// created. Defaults: 50, 3, 2, 100 MiB.
+	TopicStrict            bool
 	TopicPartitions        int32
 	TopicReplicationFactor int16
 	TopicMinISR            int16

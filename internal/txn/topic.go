@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/lockstep-kafka/lockstep/internal/controller"
+	"github.com/lockstep-kafka/lockstep/internal/coordinator"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
 
@@ -17,7 +18,7 @@ func (c *Coordinator) EnsureTopic(ctx context.Context, ctrl *controller.Controll
 // stateTopic is what __transaction_state looks like in a cluster with so many live
 // brokers. Configs are Kafka's.
 func (o *Options) stateTopic(live int) controller.CreateTopic {
-	factor := min(o.TopicReplicationFactor, int16(max(live, 1)))
+	factor := coordinator.Replicas(o.TopicReplicationFactor, live, o.TopicStrict)
 	return controller.CreateTopic{
 		Name: TopicName, Internal: true, Partitions: o.TopicPartitions, ReplicationFactor: factor,
 		Configs: map[string]string{
