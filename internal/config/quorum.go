@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
@@ -44,6 +45,11 @@ func (c *Config) Quorum(o *controller.Options) error {
 	o.BrokerOnly = !c.IsController()
 	o.Secret = c.String("cluster.secret")
 	o.ClientListen = c.String("metadata.etcd.listen.client")
+	o.SessionTimeout = c.Duration("broker.session.timeout.ms")
+	if c.Bool("auto.leader.rebalance.enable") {
+		o.BalanceInterval = time.Duration(c.Int("leader.imbalance.check.interval.seconds")) * time.Second
+		o.BalancePercentage = int(c.Int("leader.imbalance.per.broker.percentage"))
+	}
 	o.Tick = c.Duration("metadata.etcd.heartbeat.interval.ms")
 	for _, addr := range metadata.SplitList(c.String("controller.quorum.bootstrap.servers")) {
 		if _, _, err := net.SplitHostPort(addr); err != nil {

@@ -388,7 +388,7 @@ func BenchmarkDecideStates(b *testing.B) {
 	c := &Controller{codec: testCodec(b)}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := c.decideAll(newBuilder(img), r); err != nil {
+		if _, err := c.decideAll(newBuilder(img), false, r.cmds); err != nil {
 			b.Fatal(err)
 		}
 	}

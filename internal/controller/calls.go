@@ -26,7 +26,15 @@ func (c *Controller) CreateTopics(ctx context.Context, topics []CreateTopic, val
 		}
 		cmds[i] = createTopic{CreateTopic: t, NewID: id, Defaults: c.defaults()}
 	}
-	return c.topicResults(results, c.do(ctx, validateOnly, false, cmds), 0)
+	rep := c.do(ctx, validateOnly, false, cmds)
+	for i, cmd := range cmds {
+		t := cmd.(createTopic)
+		rep.done(i, ErrTopicExists, func(img *metadata.Image) bool {
+			made := img.Topic(t.Name)
+			return made != nil && (made.ID == t.NewID || made.ID == t.ID)
+		})
+	}
+	return c.topicResults(results, rep, 0)
 }
 
 // DeleteTopics deletes topics by id, each for itself.
@@ -40,7 +48,11 @@ func (c *Controller) DeleteTopics(ctx context.Context, ids []metadata.TopicID) [
 		}
 		cmds[i] = deleteTopicByID{id}
 	}
-	return c.topicResults(results, c.do(ctx, false, false, cmds), 0)
+	rep := c.do(ctx, false, false, cmds)
+	for i := range cmds {
+		rep.done(i, ErrUnknownTopicID, always)
+	}
+	return c.topicResults(results, rep, 0)
 }
 
 // CreatePartitions grows topics, each for itself.
@@ -51,7 +63,14 @@ func (c *Controller) CreatePartitions(ctx context.Context, topics []CreatePartit
 		results[i].Name = t.Topic
 		cmds[i] = growTopic{t, c.defaults()}
 	}
-	return c.topicResults(results, c.do(ctx, validateOnly, false, cmds), 0)
+	rep := c.do(ctx, validateOnly, false, cmds)
+	for i, t := range topics {
+		rep.done(i, ErrInvalidPartitions, func(img *metadata.Image) bool {
+			grown := img.Topic(t.Topic)
+			return grown != nil && len(grown.Partitions) == int(t.Total)
+		})
+	}
+	return c.topicResults(results, rep, 0)
 }
 
 // AlterConfigs changes configs, each resource for itself.

@@ -20,24 +20,30 @@ func (c *Controller) RegisterBroker(ctx context.Context, r RegisterBroker) (brok
 
 // UnregisterBroker forgets a broker that is not alive.
 func (c *Controller) UnregisterBroker(ctx context.Context, id int32) error {
-	if err := c.submit(ctx, true, unregisterBroker{id}).err; err != nil {
+	rep := c.submit(ctx, true, unregisterBroker{id})
+	if err := rep.err; err != nil && !(rep.repeated && errors.Is(err, ErrUnknownBroker)) {
 		return fmt.Errorf("unregister broker %d: %w", id, err)
 	}
 	return nil
 }
 
-// Heartbeat keeps a broker's session, and tells what has become of it.
+// Heartbeat keeps a broker's session, and tells what has become of it. The local
+// image may not show that yet.
 func (c *Controller) Heartbeat(ctx context.Context, hb Heartbeat) (HeartbeatResult, error) {
-	img := c.Image()
-	cmds, err := heartbeatCommands(img, c.defaults(), hb)
-	if err == nil && len(cmds) > 0 {
-		rep := c.submit(ctx, true, cmds...)
-		img, err = rep.img, rep.err
+	rep := c.ask(ctx, request{beat: &hb})
+	if rep.err != nil {
+		return HeartbeatResult{}, fmt.Errorf("heartbeat of broker %d: %w", hb.Broker, rep.err)
 	}
-	if err != nil {
-		return HeartbeatResult{}, fmt.Errorf("heartbeat of broker %d: %w", hb.Broker, err)
+	return rep.beat, nil
+}
+
+// ReportEnds tells how far logs reach that came back from an unclean stop, for the
+// partitions that wait for it (rule 8).
+func (c *Controller) ReportEnds(ctx context.Context, broker int32, brokerEpoch int64, ends []ReplicaEnd) error {
+	if err := c.ask(ctx, request{ends: &endsReport{BrokerEpoch{broker, brokerEpoch}, ends}}).err; err != nil {
+		return fmt.Errorf("report ends of logs of broker %d: %w", broker, err)
 	}
-	return heartbeatAnswer(img, hb), nil
+	return nil
 }
 
 // AlterISRs carries out a leader's wishes for other ISRs, each for itself.
@@ -65,7 +71,11 @@ func (c *Controller) ElectLeaders(ctx context.Context, elections []ElectLeader) 
 	for i, e := range elections {
 		cmds[i] = electLeader{e, c.defaults()}
 	}
-	errs := itemErrors(c.do(ctx, false, false, cmds), len(cmds))
+	rep := c.do(ctx, false, false, cmds)
+	for i := range cmds {
+		rep.done(i, ErrElectionNotNeeded, always)
+	}
+	errs := itemErrors(rep, len(cmds))
 	img := c.Image()
 	var unclean []Command
 	var which []int

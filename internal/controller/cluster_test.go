@@ -132,7 +132,7 @@ func (w *testCluster) leader() (active, other *Controller) {
 	return nil, nil
 }
 
-func (w *testCluster) broker(c *Controller, id int32) {
+func (w *testCluster) broker(c *Controller, id int32) (epoch int64) {
 	w.t.Helper()
 	epoch, err := c.RegisterBroker(w.t.Context(), RegisterBroker{ID: id, Incarnation: [16]byte{byte(id)}, PreviousEpoch: -1})
 	if err == nil {
@@ -141,6 +141,7 @@ func (w *testCluster) broker(c *Controller, id int32) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	return epoch
 }
 
 // TestCluster founds a cluster of three and asks a node that is not active for
@@ -266,4 +267,47 @@ func TestClusterSecret(t *testing.T) {
 		t.Errorf("a changed secret: %v", err)
 	}
 	w.startAll()
+}
+
+// TestClusterSessions lets a broker send heartbeats through a node that is not
+// active. It is alive as long as it does, and is missed soon after its node is gone,
+// because the connection broke.
+func TestClusterSessions(t *testing.T) {
+	w := newTestCluster(t, 3)
+	var all []Options
+	for _, v := range w.voters {
+		o := w.options(v.ID)
+		o.SessionTimeout = 20 * time.Second
+		all = append(all, o)
+	}
+	w.start(all...)
+	active, other := w.leader()
+	id := other.o.NodeID
+	stays := w.broker(active, active.o.NodeID)
+	epoch := w.broker(other, id)
+	if b := active.Image().Broker(id); b == nil || b.Fenced {
+		t.Fatalf("after its first heartbeat: %+v", b)
+	}
+	if _, err := other.Heartbeat(t.Context(), Heartbeat{Broker: id, Epoch: epoch - 1}); !errors.Is(err, ErrStaleBrokerEpoch) {
+		t.Errorf("a heartbeat of an older registration: %v", err)
+	}
+	if _, err := other.Heartbeat(t.Context(), Heartbeat{Broker: 77, Epoch: 1}); !errors.Is(err, ErrUnknownBroker) {
+		t.Errorf("a heartbeat of a stranger: %v", err)
+	}
+	r, err := other.Heartbeat(t.Context(), Heartbeat{Broker: id, Epoch: epoch, Revision: other.Image().Revision})
+	if err != nil || r.Fenced || !r.CaughtUp {
+		t.Errorf("%+v, %v", r, err)
+	}
+	began := time.Now()
+	w.stop(id)
+	for !active.Image().Broker(id).Fenced {
+		if time.Since(began) > 15*time.Second { // its session would last longer
+			t.Fatal("a broker whose node is gone is taken for alive")
+		}
+		time.Sleep(10 * time.Millisecond) // the session ends by the clock
+	}
+	t.Logf("fenced after %v", time.Since(began))
+	if b := active.Image().Broker(active.o.NodeID); b.Fenced || b.Epoch != stays {
+		t.Errorf("the other one: %+v", b)
+	}
 }

@@ -34,6 +34,12 @@ type Controller struct {
 	// up is etcd once it serves: calls of other nodes come before that.
 	up atomic.Pointer[store]
 
+	// sessions belongs to the controller's goroutine; lost brings it news.
+	sessions sessions
+	lost     chan int32
+	// asking says that the policy of unclean elections is being asked.
+	asking atomic.Bool
+
 	requests chan *request
 	terms    chan *term
 	cancel   context.CancelFunc
@@ -46,6 +52,8 @@ type Controller struct {
 		sync.Mutex
 		leading bool
 		changed chan struct{}
+		// refused are nodes whose machines said that nobody listens there, and when.
+		refused map[int32]time.Time
 	}
 	closeOnce sync.Once
 	closeErr  error
@@ -67,7 +75,10 @@ func Open(ctx context.Context, o Options) (_ *Controller, err error) {
 		o: o, meters: newMeters(),
 		requests: make(chan *request, maxQueued),
 		terms:    make(chan *term),
+		lost:     make(chan int32, lostQueue),
 	}
+	c.sessions.o = o.sessions(c.defaults())
+	c.mu.refused = make(map[int32]time.Time)
 	c.mu.changed = make(chan struct{})
 	c.stopCtx, c.cancel = context.WithCancel(context.Background())
 	defer func() {
@@ -351,11 +362,22 @@ func (c *Controller) run() {
 		wg   sync.WaitGroup
 	)
 	defer wg.Wait()
+	alarm := c.o.Clock.NewTimer(time.Hour)
+	defer alarm.Stop()
 	stand := func() {
 		t, lost = nil, nil
 		wg.Go(c.stand)
 	}
 	stand()
+	over := func(err error) {
+		if c.stopCtx.Err() != nil {
+			return
+		}
+		c.setLeading(false)
+		c.o.Logger.Warn("controller gives the office up", "term", t.rev, "error", err)
+		t.resign()
+		stand()
+	}
 	for {
 		select {
 		case t = <-c.terms:
@@ -366,6 +388,8 @@ func (c *Controller) run() {
 				continue
 			}
 			lost = t.session.Done()
+			c.sessions.begin(c.o.Clock.Now(), c.Image(), c.lately())
+			alarm.Reset(0)
 			c.setLeading(true)
 			c.o.Logger.Info("controller elected", "node", c.o.NodeID, "term", t.rev, "revision", c.Image().Revision)
 		case <-lost:
@@ -380,14 +404,22 @@ func (c *Controller) run() {
 				continue
 			}
 			if err := c.carryOut(t, batch); err != nil {
-				if c.stopCtx.Err() != nil {
-					continue
-				}
-				c.setLeading(false)
-				c.o.Logger.Warn("controller gives the office up", "term", t.rev, "error", err)
-				t.resign()
-				stand()
+				over(err)
 			}
+		case node := <-c.lost:
+			if t != nil {
+				c.sessions.connectionLost(c.o.Clock.Now(), node)
+				alarm.Reset(c.sessions.nextDeadline().Sub(c.o.Clock.Now()))
+			}
+		case <-alarm.C():
+			if t == nil {
+				continue // begin sets it again
+			}
+			if err := c.tick(t); err != nil {
+				over(err)
+				continue
+			}
+			alarm.Reset(c.sessions.nextDeadline().Sub(c.o.Clock.Now()))
 		case <-c.stopCtx.Done():
 			if t != nil {
 				c.setLeading(false)

@@ -57,7 +57,8 @@ func testOptions(t *testing.T, dir string) Options {
 	})
 	return Options{
 		Dir: filepath.Join(dir, "metadata"), NodeID: 1, ElectionTTL: time.Second,
-		Logger: slog.New(slog.NewTextHandler(l, nil)),
+		SessionTimeout: time.Hour, // these brokers send one heartbeat and no more
+		Logger:         slog.New(slog.NewTextHandler(l, nil)),
 	}
 }
 

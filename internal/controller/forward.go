@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
 
 const (
@@ -38,7 +40,7 @@ func (c *Controller) ask(ctx context.Context, r request) reply {
 		ctx, cancel = context.WithTimeout(ctx, patience)
 		defer cancel()
 	}
-	again := r.dry || allRepeatable(r.cmds)
+	again := r.dry || allRepeatable(r.cmds) // heartbeats and ends have no commands yet
 	unsure := false
 	var none error // why the last try found no controller
 	for {
@@ -50,7 +52,11 @@ func (c *Controller) ask(ctx context.Context, r request) reply {
 		}
 		unsure = unsure || rep.unsure
 		rep.repeated = unsure
-		if !errors.Is(rep.err, ErrNotController) || rep.unsure && !again {
+		retry := errors.Is(rep.err, ErrNotController)
+		if rep.unsure {
+			retry = again
+		}
+		if !retry || ctx.Err() != nil {
 			return rep
 		}
 		none = rep.err
@@ -71,6 +77,17 @@ func allRepeatable(cmds []Command) bool {
 	}
 	return true
 }
+
+// done takes a refusal back that only says that an earlier try of the same request,
+// of which nobody heard, succeeded.
+func (rep *reply) done(i int, refusal error, is func(img *metadata.Image) bool) {
+	if rep.err == nil && rep.repeated && errors.Is(rep.items[i].err, refusal) && is(rep.img) {
+		rep.items[i].err = nil
+	}
+}
+
+// always is for refusals that can only have that reason.
+func always(*metadata.Image) bool { return true }
 
 // changes are what a search for the controller waits for.
 type changes struct{ office, store <-chan struct{} }
@@ -146,7 +163,7 @@ func (c *Controller) decideOnly(r *request) reply {
 		return reply{err: ErrNotController}
 	}
 	img := c.Image()
-	items, err := c.decideAll(newBuilder(img), r)
+	items, err := c.decideAll(newBuilder(img), r.headed, r.cmds)
 	return reply{img: img, items: items, err: err}
 }
 
@@ -159,7 +176,7 @@ func (c *Controller) forward(ctx context.Context, to contender, r request) reply
 	try, cancel := context.WithTimeout(ctx, forwardTimeout)
 	defer cancel()
 	var answer submitAnswer
-	if err := c.nodes.call(try, to.addr, "Submit", &submitCall{r.headed, r.dry, cmds}, &answer); err != nil {
+	if err := c.nodes.call(try, to.addr, "Submit", &submitCall{r.headed, r.dry, cmds, r.beat, r.ends}, &answer); err != nil {
 		if ctx.Err() != nil {
 			return reply{err: ctx.Err(), unsure: true}
 		}
@@ -173,6 +190,9 @@ func (c *Controller) forward(ctx context.Context, to contender, r request) reply
 			err = fmt.Errorf("%w: node %d: %s", ErrNotController, to.node, answer.Err.Text) // that node's end is not ours
 		}
 		return reply{err: err, unsure: answer.Unsure}
+	}
+	if r.beat != nil || r.ends != nil {
+		return reply{img: c.Image(), beat: answer.Beat} // nobody waits for the image
 	}
 	items, err := c.codec.decodeOutcomes(answer.Outcomes, len(r.cmds), answer.Revision)
 	if err != nil {
@@ -192,9 +212,13 @@ func (c *Controller) answerSubmit(ctx context.Context, in *submitCall) *submitAn
 	if err != nil {
 		return &submitAnswer{Err: encodeError(err)}
 	}
-	rep := c.local(ctx, request{cmds: cmds, headed: in.Headed, dry: in.Dry})
+	rep := c.local(ctx, request{cmds: cmds, headed: in.Headed, dry: in.Dry, beat: in.Beat, ends: in.Ends})
 	if rep.err != nil {
 		return &submitAnswer{Err: encodeError(rep.err), Unsure: rep.unsure}
 	}
-	return &submitAnswer{Revision: rep.img.Revision, Outcomes: encodeOutcomes(rep.items)}
+	a := &submitAnswer{Revision: rep.img.Revision, Beat: rep.beat}
+	if in.Beat == nil && in.Ends == nil {
+		a.Outcomes = encodeOutcomes(rep.items)
+	}
+	return a
 }

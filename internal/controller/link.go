@@ -102,6 +102,7 @@ func gone(ctx context.Context, addr string, o Options) bool {
 func (c *Controller) depose(ctx context.Context, who contender) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.RequestTimeout)
 	defer cancel()
+	c.refused(who.node)
 	c.o.Logger.Warn("a controller is gone: its port refuses connections; ending its candidacy", "node", who.node, "addr", who.addr)
 	if _, err := c.etcd.client.Revoke(ctx, clientv3.LeaseID(who.lease)); err != nil && ctx.Err() == nil {
 		c.o.Logger.Warn("the candidacy of a controller that is gone ends with its lease", "node", who.node, "error", err)
@@ -115,6 +116,7 @@ func (c *Controller) answerStay(in *stayCall, stream grpc.ServerStream) error {
 	case <-c.stopCtx.Done():
 		return nil
 	}
+	c.nodeLost(in.Node)
 	if in.Addr == "" || !c.Leading() || !gone(c.stopCtx, in.Addr, c.o) {
 		return nil
 	}

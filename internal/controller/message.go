@@ -25,6 +25,9 @@ type (
 		// Headed: see request. Dry only decides.
 		Headed, Dry bool
 		Commands    []commandMessage
+		// Beat and Ends stand instead of commands.
+		Beat *Heartbeat  `json:",omitempty"`
+		Ends *endsReport `json:",omitempty"`
 	}
 	outcomeMessage struct {
 		Writes []writeMessage `json:",omitempty"`
@@ -38,6 +41,7 @@ type (
 		// Revision is what an image must show to show the outcome.
 		Revision int64
 		Outcomes []outcomeMessage
+		Beat     HeartbeatResult
 		Err      *errorMessage
 		// Unsure: Err leaves open whether something was done.
 		Unsure bool
@@ -220,7 +224,7 @@ func (e *remoteError) Unwrap() []error { return e.is }
 // they raise, and mirror requests by the revision at which their caller looked.
 func repeatable(cmd Command) bool {
 	switch cmd.(type) {
-	case registerBroker, bumpEpoch, // as often as you like
+	case registerBroker, unregisterBroker, bumpEpoch, alterISR, reassign, electLeader, // fenced, or the same again
 		allocateProducerIDs,                  // wastes ids
 		alterConfigs, alterQuotas, createACL, // set what they set
 		createTopic, deleteTopicByID, growTopic: // see Controller.CreateTopics and its neighbours

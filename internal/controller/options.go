@@ -70,6 +70,14 @@ type Options struct {
 	DefaultMinISR          int32
 	DefaultUncleanElection bool
 
+	// SessionTimeout is how long a broker may be silent before others lead what it
+	// led. Default 3 s.
+	SessionTimeout time.Duration
+	// BalanceInterval is the time between two looks for leaders that should be
+	// elsewhere, 0 never; BalancePercentage is how many of a hundred partitions that a
+	// broker should lead others may lead.
+	BalanceInterval   time.Duration
+	BalancePercentage int
 	// UncleanElection decides whether a replica may lead that may lack records, when
 	// nobody else is left (D19). Nil: as unclean.leader.election.enable says.
 	UncleanElection sdk.UncleanElectionPolicy
@@ -118,6 +126,9 @@ func (o *Options) EnsureDefaults() {
 			o.ElectionTTL = 5 * time.Second
 		}
 	}
+	if o.SessionTimeout == 0 {
+		o.SessionTimeout = 3 * time.Second
+	}
 	if o.Advertised == "" {
 		o.Advertised = o.Listen
 	}
@@ -142,6 +153,26 @@ func (o *Options) EnsureDefaults() {
 	if o.Rand == nil {
 		o.Rand = rand.Reader
 	}
+}
+
+// afterLoss is what is left of a broker's session when its connection broke.
+const afterLoss = 500 * time.Millisecond
+
+func (o *Options) sessions(d defaults) sessionOptions {
+	return sessionOptions{
+		Timeout: o.SessionTimeout, AfterLoss: min(afterLoss, o.SessionTimeout),
+		BalanceInterval: o.BalanceInterval, BalancePercentage: o.BalancePercentage, Defaults: d,
+	}
+}
+
+// commitTimeout bounds one transaction. A proposal that a dying member of etcd took
+// along is not heard of again, and etcd waits for it much longer than an election
+// takes; we ask what became of it and go on.
+func (o *Options) commitTimeout() time.Duration {
+	if o.Listen == "" {
+		return o.RequestTimeout
+	}
+	return min(o.RequestTimeout, max(2*time.Second, 2*electTicks*o.Tick))
 }
 
 // Validate names every fault at once.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
 
@@ -16,8 +18,11 @@ type request struct {
 	// headed says that the first command speaks for all: if it is refused,
 	// nothing is done.
 	headed bool
-	dry    bool       // decide only
-	reply  chan reply // cap 1: the controller never waits for a caller
+	dry    bool // decide only
+	// beat and ends stand for the commands that the active controller makes of them.
+	beat  *Heartbeat
+	ends  *endsReport
+	reply chan reply // cap 1: the controller never waits for a caller
 }
 
 // reply answers a request.
@@ -26,6 +31,8 @@ type reply struct {
 	img *metadata.Image
 	// items has one outcome per command.
 	items []outcome
+	// beat answers a heartbeat.
+	beat HeartbeatResult
 	// err is set if the request as a whole was not carried out. Commands whose
 	// items have no error may then have taken effect.
 	err error
@@ -108,6 +115,9 @@ func (c *Controller) carryOut(t *term, batch []*request) error {
 		for i, r := range batch {
 			replies[i].img = img
 			c.tellOf(prev, r.cmds, replies[i].items)
+			if r.beat != nil {
+				replies[i].beat = heartbeatAnswer(img, *r.beat)
+			}
 			r.reply <- replies[i]
 		}
 		return nil
@@ -124,7 +134,13 @@ func (c *Controller) plan(batch []*request) ([]reply, *pack) {
 			replies[i].err = err
 			continue
 		}
-		replies[i].items, replies[i].err = c.decideAll(scratch, r)
+		cmds, err := c.complete(scratch.view(), r)
+		if err != nil {
+			replies[i].err = err
+			continue
+		}
+		r.cmds = cmds
+		replies[i].items, replies[i].err = c.decideAll(scratch, r.headed, cmds)
 		for _, it := range replies[i].items {
 			for _, g := range it.groups {
 				p.add(g)
@@ -136,9 +152,9 @@ func (c *Controller) plan(batch []*request) ([]reply, *pack) {
 
 // decideAll decides the commands of one request on s, and applies what they
 // change to it. It answers an error only with no changes at all.
-func (c *Controller) decideAll(s *builder, r *request) ([]outcome, error) {
-	items := make([]outcome, len(r.cmds))
-	for i, cmd := range r.cmds {
+func (c *Controller) decideAll(s *builder, headed bool, cmds []Command) ([]outcome, error) {
+	items := make([]outcome, len(cmds))
+	for i, cmd := range cmds {
 		it := &items[i]
 		if it.changes, it.err = Decide(s.view(), cmd); it.err == nil {
 			it.groups, it.err = c.codec.groups(it.changes)
@@ -149,7 +165,7 @@ func (c *Controller) decideAll(s *builder, r *request) ([]outcome, error) {
 		if it.err != nil {
 			err := it.err
 			*it = outcome{err: err}
-			if i == 0 && r.headed {
+			if i == 0 && headed {
 				return nil, err
 			}
 		}
@@ -183,9 +199,7 @@ func (c *Controller) broken(t *term, batch []*request, replies []reply, p *pack,
 	for i, r := range batch {
 		if replies[i].err == nil {
 			replies[i].err = fmt.Errorf("written in part (%d of %d transactions): %w", done, len(p.txns), cause)
-			// A transaction that was refused is the one case in which it is known
-			// that there was none.
-			replies[i].unsure = done > 0 || !errors.Is(cause, errDeposed) && !errors.Is(cause, errChain)
+			replies[i].unsure = done > 0 || !refusedOutright(cause)
 		}
 		r.reply <- replies[i]
 	}
@@ -193,4 +207,15 @@ func (c *Controller) broken(t *term, batch []*request, replies []reply, p *pack,
 		return cause
 	}
 	return err
+}
+
+// refusedOutright tells whether a transaction certainly did not take effect, and will
+// not.
+func refusedOutright(err error) bool {
+	for _, certain := range []error{errDeposed, errChain, rpctypes.ErrNoSpace, rpctypes.ErrRequestTooLarge} {
+		if errors.Is(err, certain) {
+			return true
+		}
+	}
+	return false
 }

@@ -54,7 +54,7 @@ func campaign(ctx context.Context, client *clientv3.Client, o Options, m *meters
 		return nil, fmt.Errorf("controller election: %w", err)
 	}
 	e := concurrency.NewElection(session, keyElection)
-	t := &term{client: client, session: session, timeout: o.RequestTimeout, clock: o.Clock, meters: m}
+	t := &term{client: client, session: session, timeout: o.commitTimeout(), clock: o.Clock, meters: m}
 	if err := e.Campaign(ctx, candidacy{o.NodeID, o.Advertised}.String()); err != nil {
 		t.resign()
 		return nil, fmt.Errorf("controller election: %w", err)

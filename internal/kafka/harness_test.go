@@ -93,7 +93,7 @@ func startBroker(dir string) (*broker, error) {
 	if b.store, err = segment.Open(segment.Options{Dir: dir + "/data", Logger: logger}); err != nil {
 		return nil, err
 	}
-	if b.controller, err = controller.Open(context.Background(), controller.Options{Dir: dir + "/metadata", NodeID: 1, Logger: logger}); err != nil {
+	if b.controller, err = controller.Open(context.Background(), controller.Options{Dir: dir + "/metadata", NodeID: 1, SessionTimeout: time.Hour, Logger: logger}); err != nil {
 		return nil, err
 	}
 	b.partitions = partition.NewManager(partition.Options{NodeID: 1, Stores: []*segment.Store{b.store}, Logger: logger})

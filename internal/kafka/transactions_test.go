@@ -69,7 +69,7 @@ func (b *txnBroker) open() (err error) {
 	if b.store, err = segment.Open(segment.Options{Dir: b.dir + "/data", Logger: logger}); err != nil {
 		return err
 	}
-	if b.controller, err = controller.Open(context.Background(), controller.Options{Dir: b.dir + "/metadata", NodeID: 1, Logger: logger}); err != nil {
+	if b.controller, err = controller.Open(context.Background(), controller.Options{Dir: b.dir + "/metadata", NodeID: 1, SessionTimeout: time.Hour, Logger: logger}); err != nil {
 		return err
 	}
 	b.partitions = partition.NewManager(partition.Options{NodeID: 1, Stores: []*segment.Store{b.store}, Logger: logger})

@@ -47,7 +47,7 @@ func newWorld(t *testing.T, tune func(*Options)) *world {
 	w := &world{t: t, ctx: ctx, dir: t.TempDir()}
 	w.groups.active, w.groups.committed = make(map[string]bool), make(map[string]map[nameKey]int64)
 
-	ctrl, err := controller.Open(ctx, controller.Options{Dir: w.dir + "/metadata", NodeID: 1})
+	ctrl, err := controller.Open(ctx, controller.Options{Dir: w.dir + "/metadata", NodeID: 1, SessionTimeout: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

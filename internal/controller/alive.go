@@ -1,0 +1,148 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+)
+
+// The active controller drives [sessions] here: with heartbeats and ends of logs,
+// which come as requests, with connections that broke, and with time. What sessions
+// answer is carried out like any other command.
+
+const (
+	// maxTicks bounds the batches that one tick carries out before requests have
+	// their turn again.
+	maxTicks = 16
+	// lostQueue bounds the news of broken connections. More are dropped: their
+	// sessions end by themselves.
+	lostQueue = 64
+	// refusedFor is how long a refused connection says something about a broker.
+	refusedFor = 10 * time.Second
+	// policyTimeout bounds one question to the policy of unclean elections.
+	policyTimeout = 30 * time.Second
+)
+
+// endsReport is a call of ReportEnds.
+type endsReport struct {
+	Broker BrokerEpoch
+	Ends   []ReplicaEnd
+}
+
+// nodeLost notes that the connection of a node broke.
+func (c *Controller) nodeLost(node int32) {
+	select {
+	case c.lost <- node:
+	default:
+	}
+}
+
+// refused notes that a node's machine said that nobody listens there.
+func (c *Controller) refused(node int32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.refused[node] = c.o.Clock.Now()
+}
+
+// lately answers the nodes that were refused a moment ago.
+func (c *Controller) lately() []int32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var nodes []int32
+	for node, at := range c.mu.refused {
+		if c.o.Clock.Now().Sub(at) < refusedFor {
+			nodes = append(nodes, node)
+		} else {
+			delete(c.mu.refused, node)
+		}
+	}
+	return nodes
+}
+
+// complete answers the commands of a request, with what only the active controller
+// knows: who is alive.
+func (c *Controller) complete(img *metadata.Image, r *request) ([]Command, error) {
+	now := c.o.Clock.Now()
+	switch {
+	case r.beat != nil:
+		return c.sessions.heartbeat(now, img, *r.beat)
+	case r.ends != nil:
+		return c.sessions.reportEnds(now, img, r.ends.Broker, r.ends.Ends)
+	}
+	cmds := r.cmds
+	for i, cmd := range r.cmds {
+		if reg, ok := cmd.(registerBroker); ok {
+			if &cmds[0] == &r.cmds[0] {
+				cmds = append([]Command(nil), r.cmds...) // a batch may be decided twice
+			}
+			cmds[i] = c.sessions.admit(now, img, reg)
+		}
+	}
+	return cmds, nil
+}
+
+// tick does what time asks for. An error means that the term is over.
+func (c *Controller) tick(t *term) error {
+	for range maxTicks {
+		cmds := c.sessions.tick(c.o.Clock.Now(), c.Image())
+		if len(cmds) == 0 {
+			break
+		}
+		r := &request{ctx: c.stopCtx, cmds: cmds, reply: make(chan reply, 1)}
+		if err := c.carryOut(t, []*request{r}); err != nil {
+			return err
+		}
+		rep := <-r.reply
+		for i, it := range rep.items {
+			if it.err != nil {
+				c.o.Logger.Warn("the controller's own command was refused", "command", fmt.Sprintf("%T", cmds[i]), "error", it.err)
+			}
+		}
+		if rep.err != nil {
+			c.o.Logger.Warn("the controller's own commands failed", "error", rep.err)
+			break
+		}
+	}
+	c.unclean()
+	return nil
+}
+
+// unclean has the policy asked about partitions that only somebody can lead who may
+// lack records. One question is asked at a time: the next are those of the tick after
+// the answer.
+func (c *Controller) unclean() {
+	if !c.asking.CompareAndSwap(false, true) {
+		return
+	}
+	choices := c.sessions.unclean(c.Image())
+	if len(choices) == 0 {
+		c.asking.Store(false)
+		return
+	}
+	c.wg.Go(func() {
+		defer c.asking.Store(false)
+		for _, u := range choices {
+			c.electUnclean(u)
+		}
+	})
+}
+
+func (c *Controller) electUnclean(u uncleanChoice) {
+	log := c.o.Logger.With("topic", u.Topic.Name, "partition", u.Partition.Index, "live", u.Live)
+	ctx, cancel := context.WithTimeout(c.stopCtx, policyTimeout)
+	defer cancel()
+	leader, err := decideUnclean(ctx, c.o.UncleanElection, u)
+	if err != nil {
+		log.Warn("the partition stays without a leader", "error", err)
+		return
+	}
+	rep := c.local(ctx, request{cmds: []Command{electUnclean{u.Topic.ID, u.Partition.Index, leader, c.defaults()}}})
+	if rep.err == nil {
+		rep.err = rep.items[0].err
+	}
+	if rep.err != nil {
+		log.Warn("an unclean election failed", "leader", leader, "error", rep.err)
+	}
+}
