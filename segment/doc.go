@@ -18,7 +18,7 @@
 // # What flows through
 //
 // In: Append takes whole, verified batches whose offsets and epochs are final,
-// and writes them with one call. Out: Read gives a View, a range of whole
+// and writes them. Out: Read gives a View, a range of whole
 // batches in one file, for the kernel to send. Beside it the log keeps what the
 // batches say: leader epochs (epoch.Cache), producers and transactions
 // (producer.Table), timestamps. Nothing here decides about leaders or high

@@ -48,7 +48,7 @@ const (
 	cleanedSuffix = ".cleaned"
 	swapSuffix    = ".swap"
 
-	// replaceBuffer is how much is written with one call.
+	// replaceBuffer is how much is written at a time.
 	replaceBuffer = 1 << 20
 )
 
@@ -106,7 +106,7 @@ func (r *replacement) flush() error {
 	if err := r.l.store.space.spare(int64(len(r.buf))); err != nil {
 		return fmt.Errorf("replace %s: %w", r.seg.path(), err)
 	}
-	if _, err := r.file.WriteAt(r.buf, r.written); err != nil {
+	if err := writeAt(r.file, r.buf, r.written); err != nil {
 		return fmt.Errorf("replace %s: %w", r.seg.path(), asFull(err))
 	}
 	if f, ok := r.file.(osFile); ok {
