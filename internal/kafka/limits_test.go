@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"math"
-	"net"
 	"os"
 	"testing"
 	"time"
@@ -22,10 +21,10 @@ func TestWaitEndsWithItsClient(t *testing.T) {
 	req := fetchFrom(topic, 0, 0)
 	req.MinBytes, req.MaxWaitMillis = 1, math.MaxInt32
 	for _, behind := range []int{0, 1, 1000, 3 * readBuffer} { // bytes of what would be the next request
-		nc, err := net.Dial("tcp", addrOf(s))
-		if err != nil {
-			t.Fatal(err)
-		}
+		nc := dialRaw(t, addrOf(s))
+		first := kmsg.NewPtrApiVersionsRequest() // once that is answered the server has the connection
+		nc.send(0, first)
+		nc.receive(first)
 		if _, err := nc.Write(append(wire.AppendRequest(nil, 1, "gone", req), make([]byte, behind)...)); err != nil {
 			t.Fatal(err)
 		}
