@@ -31,6 +31,8 @@ import (
 //	scram alice [put=SCRAM-SHA-256:4096,…] [salt=text] [delete=SCRAM-SHA-512,…]
 //	show                          the whole image
 //
+// and those of parseCluster.
+//
 // Ids are numbers here. A topic created without one gets 100, 101, ….
 func TestDecide(t *testing.T) {
 	datadriven.Walk(t, "testdata/decide", func(t *testing.T, path string) {
@@ -288,8 +290,7 @@ func (s *script) parse(t *testing.T, d *datadriven.TestData) []Command {
 		n, _ := strconv.Atoi(word(1))
 		return []Command{bumpEpoch{Bump{id, int32(n), int32(num("min", 0))}}}
 	}
-	t.Fatalf("%s: unknown command %s", d.Pos, d.Cmd)
-	return nil
+	return s.parseCluster(t, d, word, vals, def)
 }
 
 // describe prints a change as it came out.
