@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -50,6 +51,7 @@ type node struct {
 	repl  *Manager // nil where the test fetches by hand
 	up    bool
 	auto  bool
+	deaf  bool // hears of no metadata
 	seen  *metadata.Image
 }
 
@@ -87,7 +89,7 @@ func (c *cluster) change(f func(e *metadata.Editor)) {
 	c.image = e.Image(c.image.Revision + 1)
 	c.mu.Unlock()
 	for _, n := range c.nodes {
-		if n.up {
+		if n.up && !n.deaf {
 			n.follow()
 		}
 	}
@@ -153,8 +155,8 @@ func (n *node) stop() {
 }
 
 // cut takes the power away: percent of what was not synced is on the disk.
-func (n *node) cut(percent int) {
-	after := n.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent})
+func (n *node) cut(percent int, seed uint64) {
+	after := n.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(seed, 0))})
 	n.stop()
 	n.fs = after
 }
