@@ -243,6 +243,10 @@ func (m *member) handOver(ctx context.Context, tries int, each time.Duration) {
 	}
 }
 
+// farewell bounds the last heartbeat: where a whole cluster is stopped nobody may be
+// left to hear it.
+const farewell = time.Second
+
 // leave ends the heartbeats, and tells the controller not to wait for the session's
 // end. To be called when nothing is served any more.
 func (m *member) leave(ctx context.Context) {
@@ -252,6 +256,8 @@ func (m *member) leave(ctx context.Context) {
 	if !m.o.Others() {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, farewell)
+	defer cancel()
 	_, err := m.o.Office.Heartbeat(ctx, controller.Heartbeat{
 		Broker: m.o.Registration.ID, Epoch: m.epoch.Load(), Revision: m.o.Applied(), WantFence: true,
 	})
