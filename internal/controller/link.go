@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"syscall"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 )
@@ -24,6 +26,10 @@ const (
 	refusalPause = 50 * time.Millisecond
 	// stayPause is between two tries to stay with a controller.
 	stayPause = 50 * time.Millisecond
+	// deposeTry bounds one try to end a candidacy. The node that is gone may well
+	// have led etcd: what is proposed before the others notice is sent to it and lost,
+	// and nobody says so.
+	deposeTry = 300 * time.Millisecond
 )
 
 // keepTouch stays with the active controller, whoever that is, until ctx ends.
@@ -104,9 +110,27 @@ func (c *Controller) depose(ctx context.Context, who contender) {
 	defer cancel()
 	c.refused(who.node)
 	c.o.Logger.Warn("a controller is gone: its port refuses connections; ending its candidacy", "node", who.node, "addr", who.addr)
-	if _, err := c.etcd.client.Revoke(ctx, clientv3.LeaseID(who.lease)); err != nil && ctx.Err() == nil {
-		c.o.Logger.Warn("the candidacy of a controller that is gone ends with its lease", "node", who.node, "error", err)
+	for {
+		try, cancel := context.WithTimeout(ctx, deposeTry)
+		_, err := c.etcd.client.Revoke(try, clientv3.LeaseID(who.lease))
+		cancel()
+		if err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound) || !c.stands(who) {
+			return
+		}
+		if ctx.Err() != nil {
+			if c.stopCtx.Err() == nil {
+				c.o.Logger.Warn("the candidacy of a controller that is gone ends with its lease", "node", who.node, "error", err)
+			}
+			return
+		}
+		pause(ctx, c.o.Clock, stayPause)
 	}
+}
+
+// stands tells whether that very candidacy is still there, in office or in line.
+func (c *Controller) stands(was contender) bool {
+	standing, _ := c.follower.office()
+	return slices.ContainsFunc(standing.of(was.node), func(is contender) bool { return is.key == was.key && is.created == was.created })
 }
 
 // answerStay keeps another node's stream until it breaks.
