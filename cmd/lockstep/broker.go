@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -60,7 +61,8 @@ type broker struct {
 	unwatch    []func()
 	ready      atomic.Bool
 	served     chan struct{}
-	stopped    chan struct{} // closed by stop
+	stopped    chan struct{}  // closed by stop
+	running    sync.WaitGroup // goroutines of this struct that use its parts
 }
 
 // startBroker opens what is on disk, then the doors: controller, logs,
@@ -167,6 +169,7 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 		}
 	}()
 	b.watchController()
+	b.tellEnds()
 	b.ready.Store(true)
 	registerGauges(b)
 	logger.Info("serving", "node", b.nodeID, "cluster", b.clusterID, "endpoints", b.endpoints, "data", cfg.LogDirs())
@@ -315,6 +318,7 @@ func (b *broker) fail(err error) {
 func (b *broker) stop(ctx context.Context) error {
 	b.ready.Store(false)
 	close(b.stopped)
+	b.running.Wait()
 	var errs []error
 	m := b.member.Load()
 	if m != nil && b.cfg.Bool("controlled.shutdown.enable") {
