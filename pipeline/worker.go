@@ -1,9 +1,12 @@
 package pipeline
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -105,12 +108,18 @@ type Worker struct {
 
 // NewWorker starts the goroutine; nothing is dialled before the first Add.
 func NewWorker(o WorkerOptions) *Worker {
+	w := newWorker(o)
+	go w.run()
+	return w
+}
+
+// newWorker makes a worker without its goroutine.
+func newWorker(o WorkerOptions) *Worker {
 	o.EnsureDefaults()
 	w := &Worker{o: o, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	w.piece = piece{budget: o.Budget, limit: o.MaxBatchBytes}
 	w.mu.pipelines = map[*Pipeline]struct{}{}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
-	go w.run()
 	return w
 }
 
@@ -242,12 +251,18 @@ func (w *Worker) refresh() {
 		}
 	}
 	clear(w.parts[len(kept):])
+	old := len(kept)
 	for p := range w.mu.pipelines {
 		if _, ok := known[p]; !ok {
 			kept = append(kept, p)
 		}
 	}
+	slices.SortFunc(kept[old:], func(a, b *Pipeline) int { return compareKeys(&a.o.Key, &b.o.Key) })
 	w.parts = kept
+}
+
+func compareKeys(a, b *sdk.PartitionKey) int {
+	return cmp.Or(cmp.Compare(a.Topic, b.Topic), bytes.Compare(a.TopicID[:], b.TopicID[:]), cmp.Compare(a.Partition, b.Partition))
 }
 
 // idle waits until a pipeline is added, a backoff has passed or the worker is
@@ -297,7 +312,7 @@ func (w *Worker) fetch() error {
 	// A session blocks in a read that knows no context of ours.
 	stop := context.AfterFunc(w.ctx, func() { s.Close() })
 	defer stop()
-	w.cursor, w.lastHit, w.bytes, w.now = 0, -1, 0, time.Time{}
+	w.begin()
 	if i, ok := s.(Interrupter); ok && !w.park(i) {
 		w.req.MaxWait = 0
 	}
@@ -305,6 +320,9 @@ func (w *Worker) fetch() error {
 	w.unpark()
 	return err
 }
+
+// begin makes ready for a response.
+func (w *Worker) begin() { w.cursor, w.lastHit, w.bytes, w.now = 0, -1, 0, time.Time{} }
 
 // park notes that a fetch is about to be under way; false says that there is more
 // to tell already, so that it should not wait.

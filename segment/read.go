@@ -31,6 +31,12 @@ type View struct {
 
 	h   *handle
 	pos int64
+	mem []byte // instead of a file
+}
+
+// ViewOf is a view of batches in memory, for logs that have no files.
+func ViewOf(base, end int64, batches []byte) View {
+	return View{Base: base, End: end, N: len(batches), mem: batches}
 }
 
 // File is the file to send from, with ok = false where the file system has no
@@ -61,6 +67,13 @@ func (v View) ReadAt(p []byte, off int64) (int, error) {
 	short := int64(len(p)) > left
 	if short {
 		p = p[:left]
+	}
+	if v.mem != nil {
+		n := copy(p, v.mem[off:])
+		if short {
+			return n, io.EOF
+		}
+		return n, nil
 	}
 	n, err := readFull(v.h, p, v.pos+off)
 	if err == nil && short {

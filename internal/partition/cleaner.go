@@ -217,7 +217,7 @@ func (c *cleaner) look() {
 		if !ok {
 			continue
 		}
-		found := p.log.Cleanable(now, hw)
+		found := p.files.Cleanable(now, hw)
 		state := c.states[p]
 		if idle := found.DirtyBytes == 0 && !found.Due && found.Damaged == nil; idle && (state == nil || !state.running) {
 			continue
@@ -279,7 +279,7 @@ func (c *cleaner) compact(p *Partition, highWatermark int64) (r cleaned) {
 			r.err = fmt.Errorf("panic: %v\n%s", e, debug.Stack())
 		}
 	}()
-	r.stats, r.err = p.log.Compact(c.ctx, c.clock.Now(), highWatermark, segment.CompactOptions{
+	r.stats, r.err = p.files.Compact(c.ctx, c.clock.Now(), highWatermark, segment.CompactOptions{
 		Memory: c.memory.Load(), Throttle: c.throttle,
 	})
 	return r
@@ -355,12 +355,12 @@ func (c *cleaner) tell(p *Partition, state *cleanState, err error) {
 		return
 	}
 	state.told = err.Error()
-	c.logger.Error("log cannot be compacted and is set aside", "log", p.key.String(), "dir", p.log.Dir(), "err", err)
+	c.logger.Error("log cannot be compacted and is set aside", "log", p.key.String(), "dir", p.files.Dir(), "err", err)
 }
 
 // compactable says whether the partition's log is to be compacted at all, and up
 // to which high watermark.
 func (p *Partition) compactable() (highWatermark int64, ok bool) {
 	v := p.view.Load()
-	return v.highWatermark, p.log != nil && v.compacted && !v.gone && v.offline == nil
+	return v.highWatermark, p.files != nil && v.compacted && !v.gone && v.offline == nil
 }

@@ -1,9 +1,11 @@
 package partition
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -102,13 +104,17 @@ func newShared(o *Options) *shared {
 	}
 	s.mu.led, s.mu.late = make(map[*Partition]struct{}), make(map[*Partition]struct{})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// start begins to look after the partitions; without it, somebody else does.
+func (s *shared) start() {
 	s.done.Add(1)
 	go s.expireLate()
 	if s.alter != nil {
 		s.done.Add(1)
 		go s.keepInSync()
 	}
-	return s
 }
 
 func (s *shared) close() {
@@ -141,7 +147,16 @@ func (s *shared) ledHere() []*Partition {
 	for p := range s.mu.led {
 		out = append(out, p)
 	}
-	return out
+	return inOrder(out)
+}
+
+// inOrder sorts partitions by their keys: what is done about many of them has the
+// same order whenever it is done again.
+func inOrder(list []*Partition) []*Partition {
+	slices.SortFunc(list, func(a, b *Partition) int {
+		return cmp.Or(metadata.TopicID(a.key.TopicID).Compare(metadata.TopicID(b.key.TopicID)), cmp.Compare(a.key.Partition, b.key.Partition))
+	})
+	return list
 }
 
 // expire notes that an acknowledgement of p waits with a deadline.
@@ -186,7 +201,7 @@ func (s *shared) expireOnce() (waiting bool) {
 	clear(s.mu.late) // those with more come back below
 	s.mu.Unlock()
 	now := s.clock.Now()
-	for _, p := range list {
+	for _, p := range inOrder(list) {
 		if p.expireAcks(now) {
 			waiting = true
 			s.mu.Lock()
@@ -267,46 +282,71 @@ func (s *shared) keepInSync() {
 				retry.Reset(isrBackoff)
 			}
 		case <-s.checkISR:
-			for _, p := range s.ledHere() {
-				p.joinInSync()
-			}
+			s.join()
 		case <-check.C():
-			now := s.clock.Now()
-			for _, p := range s.ledHere() {
-				p.checkInSync(now, s.lag)
-			}
+			s.check()
 			check.Reset(s.lag / 2)
 		case <-retry.C():
-			s.mu.Lock()
-			due := s.mu.due
-			s.mu.due = nil
-			s.mu.Unlock()
-			for _, i := range due {
-				i.p.proposeAgain(i)
-			}
+			s.retry()
 		case <-s.ctx.Done():
 			return
 		}
 	}
 }
 
+// join proposes those who have become able to be in ISRs.
+func (s *shared) join() {
+	for _, p := range s.ledHere() {
+		p.joinInSync()
+	}
+}
+
+// check looks for followers that have fallen behind.
+func (s *shared) check() {
+	now := s.clock.Now()
+	for _, p := range s.ledHere() {
+		p.checkInSync(now, s.lag)
+	}
+}
+
+// retry puts proposals back into the queue that nobody knows the fate of.
+func (s *shared) retry() {
+	s.mu.Lock()
+	due := s.mu.due
+	s.mu.due = nil
+	s.mu.Unlock()
+	for _, i := range due {
+		i.p.proposeAgain(i)
+	}
+}
+
 // send asks the controller once for everything that waits. again says that some
 // of it has to be tried again.
 func (s *shared) send() (again bool) {
+	queue, changes := s.take()
+	if len(queue) == 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, isrPatience)
+	defer cancel()
+	return s.settle(queue, s.alter(ctx, changes))
+}
+
+// take empties the queue.
+func (s *shared) take() ([]isrProposal, []ISRChange) {
 	s.mu.Lock()
 	queue := s.mu.queue
 	s.mu.queue = nil
 	s.mu.Unlock()
-	if len(queue) == 0 {
-		return false
-	}
 	changes := make([]ISRChange, len(queue))
 	for i := range queue {
 		changes[i] = queue[i].change
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, isrPatience)
-	defer cancel()
-	results := s.alter(ctx, changes)
+	return queue, changes
+}
+
+// settle hears the answers to what was taken.
+func (s *shared) settle(queue []isrProposal, results []ISRResult) (again bool) {
 	for i, proposal := range queue {
 		res := ISRResult{Err: errors.New("the controller did not answer")}
 		if i < len(results) {

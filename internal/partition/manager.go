@@ -82,6 +82,7 @@ func (o *Options) EnsureDefaults() {
 type Manager struct {
 	o       Options
 	dirs    *logDirs
+	disk    Disk     // instead of dirs, in a Manual; else nil
 	cleaner *cleaner // nil: nothing is compacted
 	shared  *shared
 
@@ -102,6 +103,21 @@ type Manager struct {
 
 // NewManager starts a manager without partitions; Apply brings them.
 func NewManager(o Options) *Manager {
+	m := newManager(o)
+	m.shared.start()
+	m.done.Add(1)
+	go m.background()
+	if o.Cleaner.Enabled {
+		var err error
+		if m.cleaner, err = newCleaner(o.Cleaner, m.o.Clock, m.o.Logger, m.all); err != nil {
+			m.o.Logger.Error("nothing is compacted", "err", err)
+		}
+	}
+	return m
+}
+
+// newManager makes a manager without goroutines.
+func newManager(o Options) *Manager {
 	o.EnsureDefaults()
 	m := &Manager{o: o, dirs: newLogDirs(&o), shared: newShared(&o), defaults: o.TopicDefaults, retain: make(chan struct{}, 1), quit: make(chan struct{})}
 	for _, dir := range m.dirs.dirs {
@@ -109,14 +125,6 @@ func NewManager(o Options) *Manager {
 	}
 	m.mu.byID = make(map[metadata.TopicID][]*Partition)
 	m.mu.byName = make(map[string]metadata.TopicID)
-	m.done.Add(1)
-	go m.background()
-	if o.Cleaner.Enabled {
-		var err error
-		if m.cleaner, err = newCleaner(o.Cleaner, o.Clock, o.Logger, m.all); err != nil {
-			o.Logger.Error("nothing is compacted", "err", err)
-		}
-	}
 	return m
 }
 
@@ -206,13 +214,13 @@ func (m *Manager) prepareTopic(t *metadata.Topic, old bool, open *errgroup.Group
 		if !slices.Contains(mp.Replicas, m.o.NodeID) {
 			if p := c.grown[mp.Index]; p != nil {
 				c.gone, c.grown[mp.Index] = append(c.gone, p), nil
-			} else if id := (segment.LogID{Topic: t.ID, Partition: mp.Index}); m.dirs.holds(id) {
+			} else if id := (segment.LogID{Topic: t.ID, Partition: mp.Index}); m.holds(id) {
 				c.strays = append(c.strays, id)
 			}
 			continue
 		}
 		if p := c.grown[mp.Index]; p == nil {
-			dir, err := m.dirs.place(segment.LogID{Topic: t.ID, Partition: mp.Index}, old)
+			dir, err := m.place(segment.LogID{Topic: t.ID, Partition: mp.Index}, old)
 			open.Go(func() error { c.grown[mp.Index] = m.open(t, mp.Index, c.config, dir, err); return nil })
 		} else if p.log != nil {
 			p.log.SetConfig(c.config)
@@ -238,7 +246,7 @@ func (m *Manager) applyTopic(c *topicChange) {
 	}
 	for _, id := range c.strays {
 		m.o.Logger.Info("log of a replica that is another broker's by now is removed", "topic", t.Name, "partition", id.Partition)
-		if err := m.dirs.remove(id, nil); err != nil {
+		if err := m.removeLog(id, nil); err != nil {
 			m.o.Logger.Error("log could not be removed", "topic", t.Name, "partition", id.Partition, "err", err)
 		}
 	}
@@ -254,9 +262,9 @@ func (m *Manager) applyTopic(c *topicChange) {
 // open opens a log in its directory, unless there is an error already.
 func (m *Manager) open(t *metadata.Topic, index int32, config segment.Config, dir *logDir, err error) *Partition {
 	key := sdk.PartitionKey{Topic: t.Name, TopicID: t.ID, Partition: index}
-	var log *segment.Log
+	var log Log
 	if err == nil {
-		log, err = dir.store.OpenLog(t.ID, index, config)
+		log, err = m.openLog(dir, segment.LogID{Topic: t.ID, Partition: index}, config)
 	}
 	if err != nil {
 		m.o.Logger.Error("log cannot be opened, partition is offline", "topic", t.Name, "partition", index, "err", err)
@@ -267,6 +275,17 @@ func (m *Manager) open(t *metadata.Topic, index int32, config segment.Config, di
 		log.WhenReady(p.historyKnown)
 	}
 	return p
+}
+
+func (m *Manager) openLog(dir *logDir, id segment.LogID, config segment.Config) (Log, error) {
+	if m.disk != nil {
+		return m.disk.Open(id)
+	}
+	log, err := dir.store.OpenLog(id.Topic, id.Partition, config)
+	if err != nil {
+		return nil, err // not a nil pointer in an interface
+	}
+	return log, nil
 }
 
 func (m *Manager) drop(t *metadata.Topic) {
@@ -288,7 +307,7 @@ func (m *Manager) drop(t *metadata.Topic) {
 // here any more.
 func (m *Manager) remove(topic string, p *Partition) {
 	p.close()
-	if err := m.dirs.remove(segment.LogID{Topic: p.key.TopicID, Partition: p.key.Partition}, p.dir); err != nil {
+	if err := m.removeLog(segment.LogID{Topic: p.key.TopicID, Partition: p.key.Partition}, p.dir); err != nil {
 		m.o.Logger.Error("log could not be removed", "topic", topic, "partition", p.key.Partition, "err", err)
 	}
 }

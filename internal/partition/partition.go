@@ -19,7 +19,8 @@ type Partition struct {
 	key    sdk.PartitionKey
 	nodeID int32
 	clock  clock.Clock
-	log    *segment.Log // nil while offline from the start
+	log    Log          // nil while offline from the start
+	files  *segment.Log // log, where it is one of files
 	dir    *logDir      // where the log is; nil if that is not known
 	shared *shared      // of the manager
 
@@ -94,8 +95,9 @@ type Info struct {
 	Offline       error
 }
 
-func newPartition(key sdk.PartitionKey, nodeID int32, c clock.Clock, log *segment.Log, openErr error, s *shared) *Partition {
+func newPartition(key sdk.PartitionKey, nodeID int32, c clock.Clock, log Log, openErr error, s *shared) *Partition {
 	p := &Partition{key: key, nodeID: nodeID, clock: c, log: log, shared: s}
+	p.files, _ = log.(*segment.Log)
 	v := &view{leaderID: -1, leaderEpoch: -1, offline: openErr, lease: s.lease}
 	if log != nil {
 		v.highWatermark = min(log.HighWatermark(), log.EndOffset())
@@ -106,7 +108,7 @@ func newPartition(key sdk.PartitionKey, nodeID int32, c clock.Clock, log *segmen
 
 // Full says that its log directory takes no records for want of room.
 func (p *Partition) Full() bool {
-	return p.log != nil && p.log.Store().Health().State == segment.Full
+	return p.files != nil && p.files.Store().Health().State == segment.Full
 }
 
 // Key names the partition.
@@ -114,7 +116,13 @@ func (p *Partition) Key() sdk.PartitionKey { return p.key }
 
 // Log is the partition's log; nil while it is offline from the start. Callers
 // outside this package only read from it.
-func (p *Partition) Log() *segment.Log { return p.log }
+func (p *Partition) Log() *segment.Log { return p.files }
+
+// Opened tells whether there is a log.
+func (p *Partition) Opened() bool { return p.log != nil }
+
+// HistoryKnown tells whether all is known about a log that was opened; see Ready.
+func (p *Partition) HistoryKnown() bool { return p.log.Ready() == nil }
 
 // Info takes a snapshot.
 func (p *Partition) Info() Info {

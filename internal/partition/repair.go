@@ -23,10 +23,10 @@ func (m *Manager) Damaged(id segment.LogID, d *segment.DamageError) *Partition {
 // Repair makes the log whole with batches from fetch (see segment.Log.Repair)
 // and takes the partition online again.
 func (p *Partition) Repair(ctx context.Context, fetch segment.Fetch) (segment.Repaired, error) {
-	if p.log == nil {
+	if p.files == nil {
 		return segment.Repaired{}, p.wrap(ErrStorage)
 	}
-	done, err := p.log.Repair(ctx, fetch)
+	done, err := p.files.Repair(ctx, fetch)
 	if err != nil {
 		return done, p.storage(err)
 	}
@@ -40,7 +40,7 @@ func (p *Partition) goOnline() {
 	p.appendMu.Lock()
 	next := *p.view.Load()
 	var d *segment.DamageError
-	if !errors.As(next.offline, &d) || p.log.Damage() != nil {
+	if !errors.As(next.offline, &d) || p.files.Damage() != nil {
 		p.appendMu.Unlock()
 		return
 	}

@@ -30,11 +30,11 @@ type fetcher struct {
 
 func (m *Manager) newFetcher(key fetcherKey) *fetcher {
 	f := &fetcher{key: key, flushes: &flushes{clock: m.o.Clock}}
-	f.worker = pipeline.NewWorker(pipeline.WorkerOptions{
+	f.worker = m.newWorker(pipeline.WorkerOptions{
 		Open:    func(ctx context.Context) (sdk.Session, error) { return m.open(ctx, key.leader) },
 		MaxWait: m.o.MaxWait, MinBytes: m.o.MinBytes, MaxBytes: m.o.MaxBytes, PartitionMaxBytes: m.o.PartitionMaxBytes,
 		Backoff: notYetBackoff, Settle: f.flushes.settle, Logger: m.o.Logger, Clock: m.o.Clock,
-	})
+	}, f)
 	f.flushes.poke = f.worker.Poke
 	return f
 }

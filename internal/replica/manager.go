@@ -113,6 +113,10 @@ type Manager struct {
 		followers map[partitionID]*follower
 	}
 
+	// spawn runs what waits: for the disk, or for a fetcher's goroutine. newWorker makes a
+	// fetcher's. A Manual has others.
+	spawn     func(work func())
+	newWorker func(pipeline.WorkerOptions, *fetcher) *pipeline.Worker
 	// session makes a fetcher's session to a leader; tests have networks of their own.
 	session func(ctx context.Context, leader int32) (sdk.Session, error)
 	outages struct {
@@ -140,14 +144,22 @@ type follower struct {
 
 // NewManager starts a manager that follows nobody; Apply brings the metadata.
 func NewManager(o Options) *Manager {
+	m := newManager(o)
+	m.done.Add(1)
+	go m.loop()
+	return m
+}
+
+// newManager makes a manager without its loop.
+func newManager(o Options) *Manager {
 	o.EnsureDefaults()
 	m := &Manager{o: o, wake: make(chan struct{}, 1), fetchers: map[fetcherKey]*fetcher{}, cuts: make(chan struct{}, cutters)}
 	m.mu.followers = map[partitionID]*follower{}
 	m.session = m.dial
 	m.outages.since = map[int32]time.Time{}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
-	m.done.Add(1)
-	go m.loop()
+	m.spawn = m.done.Go
+	m.newWorker = func(o pipeline.WorkerOptions, _ *fetcher) *pipeline.Worker { return pipeline.NewWorker(o) }
 	return m
 }
 
@@ -194,13 +206,18 @@ func (m *Manager) loop() {
 		case <-m.ctx.Done():
 			return
 		}
-		m.inbox.Lock()
-		events := m.inbox.events
-		m.inbox.events = nil
-		m.inbox.Unlock()
-		for _, fn := range events {
-			fn()
-		}
+		m.handle()
+	}
+}
+
+// handle runs what was posted.
+func (m *Manager) handle() {
+	m.inbox.Lock()
+	events := m.inbox.events
+	m.inbox.events = nil
+	m.inbox.Unlock()
+	for _, fn := range events {
+		fn()
 	}
 }
 
@@ -284,18 +301,18 @@ func (f *follower) release() {
 		return
 	}
 	delete(f.m.fetchers, fetcher.key)
-	f.m.done.Go(fetcher.worker.Close) // it waits for its goroutine, which may be telling us something
+	f.m.spawn(fetcher.worker.Close) // it waits for its goroutine, which may be telling us something
 }
 
 // place begins to fetch, as soon as that is possible.
 func (f *follower) place() {
 	m := f.m
 	p := m.o.Partitions.ByID(f.id.topic, f.id.index)
-	if p == nil || p.Log() == nil || p.Info().Offline != nil {
+	if p == nil || !p.Opened() || p.Info().Offline != nil {
 		f.retry() // it comes back when its disk does, or is repaired
 		return
 	}
-	if p.Log().Ready() != nil {
+	if !p.HistoryKnown() {
 		f.background(func() error { return p.Ready(m.ctx) })
 		return
 	}
@@ -330,11 +347,16 @@ func (f *follower) retry() {
 	}
 	pause := min(f.m.o.Backoff, firstBackoff<<min(f.failures, 10))
 	f.failures++
+	f.after(pause, f.place)
+}
+
+// after has the loop do something later, unless the follower does something else then.
+func (f *follower) after(pause time.Duration, fn func()) {
 	generation := f.generation
 	f.m.o.Clock.AfterFunc(pause, func() {
 		f.m.post(func() {
 			if f.generation == generation && f.pipeline == nil {
-				f.place()
+				fn()
 			}
 		})
 	})
@@ -343,7 +365,7 @@ func (f *follower) retry() {
 // background runs work that waits for the disk, and then places the follower.
 func (f *follower) background(work func() error) {
 	m, generation := f.m, f.generation
-	m.done.Go(func() {
+	m.spawn(func() {
 		select {
 		case m.cuts <- struct{}{}:
 		case <-m.ctx.Done():
@@ -421,20 +443,16 @@ func (f *follower) cut(work func() (partition.Cut, error), end pipeline.End) {
 	log, epoch := f.log(), f.epoch
 	again := !f.fetched.Swap(false) && f.failures > 0
 	f.failures++
-	f.background(func() error {
-		if again {
-			timer := f.m.o.Clock.NewTimer(f.m.o.Backoff)
-			defer timer.Stop()
-			select {
-			case <-timer.C():
-			case <-f.m.ctx.Done():
-				return f.m.ctx.Err()
-			}
-		}
+	cut := func() error {
 		cut, err := work()
 		if err == nil && (cut.Offsets > 0 || cut.Kept != "") {
 			log.Info("replica was cut to its leader's history", "offsets", cut.Offsets, "kept", cut.Kept, "in_epoch", epoch, "because", end.Err)
 		}
 		return err
-	})
+	}
+	if !again {
+		f.background(cut)
+		return
+	}
+	f.after(f.m.o.Backoff, func() { f.background(cut) })
 }
