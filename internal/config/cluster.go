@@ -21,9 +21,6 @@ var clusterKeys = []key{
 
 	{name: "broker.heartbeat.interval.ms", kind: milliseconds, def: "500", min: 10, max: 60000, doc: "Time between two heartbeats from this broker to the controller."},
 	{name: "broker.session.timeout.ms", kind: milliseconds, def: "3000", min: 100, max: 600000, doc: "How long a broker may be silent before others lead what it led. Shorter fails over sooner, and also because of a pause that would have passed. The same on all nodes."},
-	{name: "auto.leader.rebalance.enable", kind: boolean, def: "true", doc: "Give leaderships back, from time to time, to the brokers that come first in the replicas of partitions."},
-	{name: "leader.imbalance.check.interval.seconds", kind: integer, def: "300", min: 1, max: 1 << 30, doc: "Time between two looks for leaders that are elsewhere."},
-	{name: "leader.imbalance.per.broker.percentage", kind: integer, def: "10", min: 0, max: 100, doc: "Share of the partitions whose first replica a broker is that others may lead before they are given back to it."},
 	{name: "initial.broker.registration.timeout.ms", kind: milliseconds, def: "60000", min: 1000, doc: "How long a broker tries to register with the controller at its start before it gives up."},
 	{name: "controlled.shutdown.enable", kind: boolean, def: "true", doc: "At a stop, let others lead first what this broker leads, so that clients move without an error."},
 	{name: "controlled.shutdown.max.retries", kind: integer, def: "3", max: 1000, doc: "Times that the controller is asked for that again when it does not answer; then the broker stops all the same."},

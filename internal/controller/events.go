@@ -75,25 +75,11 @@ func partitionsIn(changes []Change) int {
 	return n
 }
 
-// askUnclean asks the policy about partitions that only an unclean election can give a
-// leader (D19), and answers the elections that it wants. Without one, the config
-// decides, and the first of those that could lead does. The policy may take its
-// time; a partition about which it fails stays without a leader.
-func askUnclean(ctx context.Context, policy sdk.UncleanElectionPolicy, l *slog.Logger, def defaults, choices []uncleanChoice) []electUnclean {
-	var cmds []electUnclean
-	for _, u := range choices {
-		leader, err := decideUnclean(ctx, policy, u)
-		if err != nil {
-			l.Warn("partition stays without a leader", "topic", u.Topic.Name, "partition", u.Partition.Index, "live", u.Live, "error", err)
-			continue
-		}
-		cmds = append(cmds, electUnclean{u.Topic.ID, u.Partition.Index, leader, def})
-	}
-	return cmds
-}
-
 var errPolicyRefuses = errors.New("the policy refuses an unclean election")
 
+// decideUnclean asks the policy about a partition that only an unclean election can
+// give a leader (D19). Without one, the config decides, and the first of those that
+// could lead does. The policy may take its time.
 func decideUnclean(ctx context.Context, policy sdk.UncleanElectionPolicy, u uncleanChoice) (int32, error) {
 	if policy == nil {
 		if !u.Allowed {

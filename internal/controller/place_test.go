@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"log/slog"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -10,8 +9,6 @@ import (
 )
 
 func ptr[T any](v T) *T { return &v }
-
-func testLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // TestPlace holds what placement promises, over brokers and racks at random: replicas
 // are distinct, over as many racks as there are; among brokers of equal racks nobody

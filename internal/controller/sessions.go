@@ -54,7 +54,7 @@ type sessions struct {
 	seen        int64
 	unheardSeen int
 	ends        map[partitionKey]map[int32]reportedEnd
-	asked       map[partitionKey]string
+	asked       map[partitionKey]question
 }
 
 // session is one unfenced broker's.
@@ -82,7 +82,7 @@ type reportedEnd struct {
 func (s *sessions) begin(now time.Time, img *metadata.Image, refused []int32) {
 	*s = sessions{
 		o: s.o, brokers: make(map[int32]*session), last: now, balance: now.Add(s.o.BalanceInterval),
-		seen: -1, ends: make(map[partitionKey]map[int32]reportedEnd), asked: make(map[partitionKey]string),
+		seen: -1, ends: make(map[partitionKey]map[int32]reportedEnd), asked: make(map[partitionKey]question),
 	}
 	for _, b := range img.Brokers() {
 		if b.Fenced {
@@ -290,18 +290,30 @@ func (s *sessions) longest(img *metadata.Image, t *metadata.Topic, p *metadata.P
 	return electLongest{t.ID, p.Index, best, p.LastKnownELR, s.o.Defaults}, true
 }
 
+// question is one that the policy was asked.
+type question struct {
+	about string
+	at    time.Time
+}
+
+// askAgain is when a question that got no leader is put again: the policy's program may
+// not have answered, or may think otherwise by now.
+const askAgain = 30 * time.Second
+
 // unclean are the partitions for which the policy is to be asked whether a replica
-// that may lack records shall lead. Each is answered once, until something about it
-// changes.
+// that may lack records shall lead. Each is asked about once, until something about
+// it changes, or a while has passed.
 func (s *sessions) unclean(img *metadata.Image) []uncleanChoice {
-	asked := make(map[partitionKey]string)
+	asked := make(map[partitionKey]question)
 	var open []uncleanChoice
 	for _, u := range uncleanChoices(img, s.o.Defaults, s.unheard(img)) {
 		k := partitionKey{u.Topic.ID, u.Partition.Index}
-		asked[k] = fmt.Sprint(u.Partition.PartitionEpoch, u.Live)
-		if s.asked[k] != asked[k] {
+		q, about := s.asked[k], fmt.Sprint(u.Partition.PartitionEpoch, u.Live)
+		if q.about != about || s.last.Sub(q.at) >= askAgain {
+			q = question{about, s.last}
 			open = append(open, u)
 		}
+		asked[k] = q
 	}
 	s.asked = asked
 	return open

@@ -256,9 +256,18 @@ func TestSessionsAskOnce(t *testing.T) {
 	if open = c.s.unclean(c.image()); len(open) != 1 || fmt.Sprint(open[0].Live) != "[3]" {
 		t.Errorf("%+v", open)
 	}
-	for _, cmd := range askUnclean(t.Context(), nil, testLogger(), c.def(), open) {
-		c.do(cmd)
+	for range 20 {
+		c.heartbeat(3)
+		c.pass(2 * time.Second)
 	}
+	if open = c.s.unclean(c.image()); len(open) != 1 {
+		t.Fatalf("not asked again after a while: %+v", open)
+	}
+	leader, err := decideUnclean(t.Context(), nil, open[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.do(electUnclean{open[0].Topic.ID, open[0].Partition.Index, leader, c.def()})
 	if p := c.partition(); p.Leader != 3 || fmt.Sprint(p.ISR) != "[3]" {
 		t.Errorf("%s", showPartition(p))
 	}
