@@ -108,6 +108,12 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 	if err != nil {
 		return nil, err
 	}
+	// Policies come before the controller, which asks one of them about elections.
+	var seams mirror.Options
+	if b.plugins, err = startPlugins(cfg, &seams, logger); err != nil {
+		return nil, err
+	}
+	o.UncleanElection = seams.UncleanElection
 	if b.controller, err = controller.Open(ctx, o); err != nil {
 		return nil, err
 	}
@@ -137,7 +143,7 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 	if b.txns, err = newTransactions(cfg, b); err != nil {
 		return nil, err
 	}
-	if b.mirrors, err = newMirrors(cfg, live, b); err != nil {
+	if b.mirrors, err = newMirrors(cfg, live, b, seams); err != nil {
 		return nil, err
 	}
 	if b.audit, err = openAudit(cfg); err != nil {
@@ -573,7 +579,7 @@ func newGroups(cfg *config.Config, live *liveConfig, b *broker) (*group.Coordina
 	})
 }
 
-func newMirrors(cfg *config.Config, live *liveConfig, b *broker) (*mirror.Manager, error) {
+func newMirrors(cfg *config.Config, live *liveConfig, b *broker, seams mirror.Options) (*mirror.Manager, error) {
 	attempts := int(cfg.Int("mirror.failed.retry.max.attempts"))
 	if attempts == 0 {
 		attempts = -1 // off; the package's zero is its default
@@ -593,10 +599,7 @@ func newMirrors(cfg *config.Config, live *liveConfig, b *broker) (*mirror.Manage
 		TruncationTimeout: settings.TruncationTimeout,
 		FetchersPerBroker: settings.FetchersPerBroker,
 	}
-	var err error
-	if b.plugins, err = startPlugins(cfg, &o, b.logger); err != nil {
-		return nil, err
-	}
+	o.Truncation, o.UncleanElection, o.Transports = seams.Truncation, seams.UncleanElection, seams.Transports
 	return mirror.NewManager(o)
 }
 
