@@ -70,6 +70,6 @@
 // validated and kept. There are no share groups, and no tiered storage that a
 // mirror could meet. Loops over three or more clusters are not detected (9.18):
 // all topics of such a loop would be read-only and cut each other to zero.
-// Followers do not exist yet: the gate is complete and passes at once with one
-// replica, and nothing calls its fetchedBy input.
+// The truncation barrier for replicas that were outside of the ISR at a cut (O4)
+// does not exist: mirror.support.unclean.leader.election waits for all of them.
 package mirror

@@ -355,6 +355,7 @@ func (m *Manager) drop(id partitionID) {
 func (m *Manager) forget(r *replica) {
 	m.countState(r.machine.state, -1)
 	r.machine = nil
+	r.watchFollowers()
 	r.stopTimers()
 	r.dropMetrics()
 	m.shared.Lock()
@@ -390,6 +391,7 @@ func (m *Manager) step(r *replica, in any) {
 	if after != before || r.machine.failure != failed {
 		r.logState(before, after, failed)
 	}
+	r.watchFollowers()
 	r.clearing.Store(r.machine.state == metadata.StateMirroring && r.machine.failure != (failure{}))
 	for _, e := range effects {
 		m.carryOut(r, e)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/internal/partition"
 	"github.com/lockstep-kafka/lockstep/pipeline"
 )
 
@@ -26,6 +27,9 @@ type replica struct {
 	task    *task // runs, or waits for a place in the pool
 	next    *task // runs after it
 	timers  [numTimers]replicaTimer
+	// watched is the partition whose followers' fetches the gate hears of, nil if
+	// it waits for none.
+	watched *partition.Partition
 
 	// fetch is the fetcher. Tasks write it, one at a time; describe handlers
 	// and the loop read it.
@@ -46,6 +50,25 @@ type attachment struct {
 	worker   *pipeline.Worker
 	pipeline *pipeline.Pipeline
 	location location
+}
+
+// watchFollowers has the gate hear of followers' fetches from the moment that it
+// waits for them, and no longer (W30).
+func (r *replica) watchFollowers() {
+	if r.machine != nil && r.machine.gate != nil && r.machine.gate.truncated {
+		if r.watched == nil {
+			if r.watched = r.m.o.Partitions.ByID(r.id.topic, r.id.index); r.watched != nil {
+				r.watched.WatchFetches(func(replica, leaderEpoch int32, offset int64) {
+					r.m.send(forReplica{r, fetchedBy{replica, leaderEpoch, offset}})
+				})
+			}
+		}
+		return
+	}
+	if r.watched != nil {
+		r.watched.WatchFetches(nil)
+		r.watched = nil
+	}
 }
 
 func (r *replica) log() *slog.Logger {

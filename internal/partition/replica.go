@@ -119,11 +119,16 @@ func (p *Partition) fetched(r ReadRequest, f Replica) (*sdk.EpochEnd, error) {
 }
 
 // WatchFetches has fn called with each follower's fetch that counts, until it is
-// nil again: a mirror's gate waits for them (spec 9.6.4). fn must not block.
+// nil again: a mirror's gate waits for them (spec 9.6.4). A fetch that waits for
+// records then counts once more, as what it says still holds: it would not be
+// repeated where nothing is new. fn must not block.
 func (p *Partition) WatchFetches(fn func(replica, leaderEpoch int32, offset int64)) {
 	p.appendMu.Lock()
 	p.watch = fn
 	p.appendMu.Unlock()
+	if fn != nil {
+		p.wakeFollowers()
+	}
 }
 
 // Replicas is what the leader knows of the replicas; nil where it does not lead.
