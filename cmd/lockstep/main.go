@@ -76,6 +76,7 @@ func newRootCommand() *cobra.Command {
 		newACLsCommand(),
 		newDumpLogCommand(),
 		newRepairCommand(),
+		newControllersCommand(),
 		newPerfCommand(),
 		newVerifyCommand(),
 		newDemoCommand(),

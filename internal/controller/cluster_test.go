@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/lockstep-kafka/lockstep/internal/clock"
 )
 
 const testSecret = "a secret that three nodes share"
@@ -310,4 +313,225 @@ func TestClusterSessions(t *testing.T) {
 	if b := active.Image().Broker(active.o.NodeID); b.Fenced || b.Epoch != stays {
 		t.Errorf("the other one: %+v", b)
 	}
+}
+
+// TestClusterGrows begins with a node alone, which has a key file and no secret, and
+// makes it a cluster of three: what the file had sealed opens on all of them, the new
+// ones vote when they have caught up, and one of them is replaced.
+func TestClusterGrows(t *testing.T) {
+	w := newTestCluster(t, 3)
+	alone := w.options(1)
+	alone.Voters, alone.Listen, alone.Advertised, alone.Secret = nil, "", "", ""
+	w.start(alone)
+	w.broker(w.nodes[1], 1)
+	create(t, w.nodes[1], "orders", 3)
+	const canary = "canary-grows"
+	if err := w.nodes[1].CreateMirror(t.Context(), "m", map[string]string{"bootstrap.servers": "a:1", "sasl.jaas.config": canary}); err != nil {
+		t.Fatal(err)
+	}
+	cluster := w.nodes[1].Image().ClusterID
+	w.stop(1)
+
+	w.startAll() // node 1 has a cluster, the others are new to it
+	admin, err := OpenAdmin(w.options(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	voters := func() int {
+		n := 0
+		members, err := admin.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range members {
+			if !m.Learner {
+				n++
+			}
+		}
+		return n
+	}
+	await := func(want int) {
+		t.Helper()
+		for deadline := time.Now().Add(40 * time.Second); voters() != want; time.Sleep(100 * time.Millisecond) { // etcd wants a member to be well for some seconds
+			if time.Now().After(deadline) {
+				t.Fatalf("%d controllers vote, not %d", voters(), want)
+			}
+		}
+	}
+	await(3)
+	for id, c := range w.nodes {
+		if _, err := c.follower.wait(t.Context(), w.nodes[1].Image().Revision); err != nil {
+			t.Fatal(err)
+		}
+		img := c.Image()
+		if img.ClusterID != cluster || img.Topic("orders") == nil || img.Mirror("m").Config("sasl.jaas.config") != canary {
+			t.Errorf("node %d: cluster %s, topic %v, mirror %+v", id, img.ClusterID, img.Topic("orders"), img.Mirror("m"))
+		}
+	}
+
+	// Node 3 loses its directory: it may not vote again without its memory.
+	w.stop(3)
+	lost := w.options(3)
+	if err := os.RemoveAll(lost.Dir); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if _, err := Open(ctx, lost); err == nil || !strings.Contains(err.Error(), "remove 3") {
+		t.Fatalf("a voter without its memory: %v", err)
+	}
+	if err := admin.Remove(t.Context(), "3"); err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.Remove(t.Context(), "3"); !errors.Is(err, ErrInvalidRequest) {
+		t.Errorf("removed twice: %v", err)
+	}
+	w.start(w.options(3))
+	await(3)
+}
+
+// relay passes connections on until it is cut: then it takes them and passes nothing,
+// as a network does that swallows packets.
+type relay struct {
+	l   net.Listener
+	to  string
+	wg  sync.WaitGroup
+	mu  sync.Mutex
+	cut bool
+	all []net.Conn
+}
+
+func newRelay(t *testing.T, addr, to string) *relay {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{l: l, to: to}
+	r.wg.Go(r.accept)
+	t.Cleanup(func() {
+		l.Close()
+		r.sever()
+		r.wg.Wait()
+	})
+	return r
+}
+
+func (r *relay) accept() {
+	for {
+		in, err := r.l.Accept()
+		if err != nil {
+			return
+		}
+		out, err := net.Dial("tcp", r.to)
+		if err != nil {
+			in.Close()
+			continue
+		}
+		r.mu.Lock()
+		r.all = append(r.all, in, out)
+		r.mu.Unlock()
+		r.wg.Go(func() { r.pass(in, out) })
+		r.wg.Go(func() { r.pass(out, in) })
+	}
+}
+
+func (r *relay) pass(from, to net.Conn) {
+	b := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(b)
+		r.mu.Lock()
+		cut := r.cut
+		r.mu.Unlock()
+		if err != nil {
+			if !cut {
+				to.Close()
+			}
+			return
+		}
+		if cut {
+			continue
+		}
+		if _, err := to.Write(b[:n]); err != nil {
+			from.Close()
+			return
+		}
+	}
+}
+
+func (r *relay) set(cut bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cut = cut
+}
+
+// sever ends the connections that there are.
+func (r *relay) sever() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.all {
+		c.Close()
+	}
+	r.all = nil
+}
+
+// TestClusterCut swallows everything that the active controller's node is to be asked
+// and to answer. The others elect another one and go on. What the old one, which
+// thinks for a while that it is in office, had sent arrives late and is refused; when
+// the network is back, it shows what the new one did.
+func TestClusterCut(t *testing.T) {
+	w := newTestCluster(t, 3)
+	relays := make(map[int32]*relay)
+	var all []Options
+	for _, v := range w.voters {
+		o := w.options(v.ID)
+		o.Listen = freeAddr(t)
+		relays[v.ID] = newRelay(t, v.Addr, o.Listen)
+		all = append(all, o)
+	}
+	w.start(all...)
+	old, other := w.leader()
+	w.broker(old, 1)
+	create(t, old, "before", 1)
+	if _, err := other.follower.wait(t.Context(), old.Image().Revision); err != nil {
+		t.Fatal(err)
+	}
+	standing, _ := old.follower.office()
+	holder, _ := standing.holder()
+	late := &term{client: other.etcd.client, key: holder.key, rev: holder.created, timeout: time.Minute, clock: clock.System(), meters: other.meters}
+
+	cut := relays[old.o.NodeID]
+	cut.set(true)
+	began := time.Now()
+	short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	lost := old.CreateTopics(short, []CreateTopic{{Name: "lost"}}, false)
+	t.Logf("after %v the old controller answers %v", time.Since(began), lost[0].Err)
+	for node, _, _ := other.Active(); node == old.o.NodeID || node < 0; node, _, _ = other.Active() {
+		if time.Since(began) > 30*time.Second {
+			t.Fatal("nobody follows")
+		}
+		time.Sleep(10 * time.Millisecond) // a lease ends by the clock
+	}
+	create(t, other, "made", 1)
+	t.Logf("the others go on after %v", time.Since(began))
+	if err := late.syncChain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := late.commit(t.Context(), []write{{keyProducerIDs, []byte("7")}}); !errors.Is(err, errDeposed) {
+		t.Errorf("a late write of the old controller: %v", err)
+	}
+
+	cut.set(false)
+	cut.sever()
+	for _, c := range w.nodes {
+		img, err := c.follower.wait(t.Context(), other.Image().Revision)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if img.Topic("made") == nil || img.NextProducerID != 0 {
+			t.Errorf("node %d shows\n%s", c.o.NodeID, show(img))
+		}
+	}
+	create(t, old, "after", 1)
 }

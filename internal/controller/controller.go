@@ -33,6 +33,8 @@ type Controller struct {
 	nodes   *nodes
 	// up is etcd once it serves: calls of other nodes come before that.
 	up atomic.Pointer[store]
+	// joining is held while a member is added.
+	joining sync.Mutex
 
 	// sessions belongs to the controller's goroutine; lost brings it news.
 	sessions sessions
@@ -116,6 +118,7 @@ func Open(ctx context.Context, o Options) (_ *Controller, err error) {
 	}
 	if c.etcd.member != nil {
 		c.wg.Go(func() { housekeep(c.stopCtx, c.etcd, o) })
+		c.wg.Go(func() { c.promote(c.stopCtx) })
 	}
 	if c.nodes != nil {
 		c.wg.Go(func() { c.keepTouch(c.stopCtx) })
@@ -456,7 +459,10 @@ func (c *Controller) take(t *term) error {
 	if _, err := c.settle(t); err != nil {
 		return err
 	}
-	return c.sweep(t)
+	if err := c.sweep(t); err != nil {
+		return err
+	}
+	return c.reseal(t)
 }
 
 // settle waits until the image shows the end of the chain.
@@ -476,13 +482,44 @@ func (c *Controller) sweep(t *term) error {
 		return nil
 	}
 	c.o.Logger.Info("removing what an interrupted command left behind", "keys", len(orphans))
-	groups, err := c.codec.groups(orphans)
+	return c.write(t, orphans)
+}
+
+// reseal seals anew what opened with the key of a time when this node was alone: the
+// others have the secret only.
+func (c *Controller) reseal(t *term) error {
+	if !c.codec.seal.stale.Load() {
+		return nil
+	}
+	var changes []Change
+	for _, m := range c.Image().Mirrors() {
+		changes = append(changes, putMirror{m})
+	}
+	for _, cred := range c.Image().ScramCredentials() {
+		if len(cred.StoredKey) > 0 { // it opened
+			changes = append(changes, putScram{cred})
+		}
+	}
+	c.o.Logger.Info("stored secrets are sealed with cluster.secret from now on", "records", len(changes))
+	if err := c.write(t, changes); err != nil {
+		return err
+	}
+	c.codec.seal.stale.Store(false)
+	return nil
+}
+
+// write commits changes of the controller's own, and waits until the image shows them.
+func (c *Controller) write(t *term, changes []Change) error {
+	groups, err := c.codec.groups(changes)
 	if err != nil {
 		return err
 	}
 	var p pack
 	for _, g := range groups {
 		p.add(g)
+	}
+	if len(p.txns) == 0 {
+		return nil
 	}
 	_, revision, err := c.commit(t, &p)
 	if err != nil {

@@ -20,6 +20,12 @@
 //   - the dispatcher shows images to watchers;
 //   - the housekeeper keeps etcd's file small.
 //
+// Where there are several nodes, each controller has a [listener] for the others,
+// and one etcd member; [formation] says how members find each other. A node that is
+// not active has the active one decide ([Controller.ask]) and stays connected to it
+// (link.go), so that each notices soon that the other is gone. The active one drives
+// the [sessions] of the brokers (alive.go).
+//
 // What keeps a deposed controller from writing, and an uncertain write from
 // coming late, is on [term]. A command over many partitions is many transactions:
 // each is atomic for a partition, and for a topic as long as it has fewer than

@@ -283,15 +283,12 @@ func member(id uint64, name string, peers []string, learner, started bool) membe
 // answerJoin adds a node as a learner. One that asks twice is one that did not hear
 // the first answer.
 func (c *Controller) answerJoin(ctx context.Context, in *joinCall) *joinAnswer {
-	e := c.up.Load()
-	if e == nil || e.member == nil {
-		return &joinAnswer{Err: encodeError(fmt.Errorf("%w: node %d is in no cluster", ErrNotController, c.o.NodeID))}
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.o.RequestTimeout)
-	defer cancel()
-	if err := c.addMember(ctx, in.Node, in.Addr); err != nil {
-		return &joinAnswer{Err: encodeError(err)}
-	}
-	members, err := c.members(ctx)
-	return &joinAnswer{Members: members, Err: encodeError(err)}
+	a := new(joinAnswer)
+	a.Err = c.asMember(ctx, func(ctx context.Context) (err error) {
+		if err = c.addMember(ctx, in.Node, in.Addr); err == nil {
+			a.Members, err = c.members(ctx)
+		}
+		return err
+	})
+	return a
 }

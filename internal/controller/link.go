@@ -106,8 +106,6 @@ func gone(ctx context.Context, addr string, o Options) bool {
 
 // depose ends a candidacy whose process is gone.
 func (c *Controller) depose(ctx context.Context, who contender) {
-	ctx, cancel := context.WithTimeout(ctx, c.o.RequestTimeout)
-	defer cancel()
 	c.refused(who.node)
 	c.o.Logger.Warn("a controller is gone: its port refuses connections; ending its candidacy", "node", who.node, "addr", who.addr)
 	for {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 func parseMemberName(name string) (node int32, ok bool) {
@@ -30,6 +31,8 @@ func (c *Controller) members(ctx context.Context) ([]memberInfo, error) {
 
 // addMember adds a controller as a learner; one that is there already stays.
 func (c *Controller) addMember(ctx context.Context, node int32, addr string) error {
+	c.joining.Lock() // two that join at once ask the same node, most of the time
+	defer c.joining.Unlock()
 	members, err := c.members(ctx)
 	if err != nil {
 		return err
@@ -40,6 +43,10 @@ func (c *Controller) addMember(ctx context.Context, node int32, addr string) err
 			return nil
 		case m.Node == node:
 			return fmt.Errorf("add controller %d@%s: %w: it is one at %s", node, addr, ErrInvalidRequest, m.Addr)
+		case !m.Started:
+			// Each starts with the list of members that it was told, which must not
+			// change until then.
+			return fmt.Errorf("add controller %d@%s: %w: the one at %s was added before and has not started yet", node, addr, ErrInvalidRequest, m.Addr)
 		case m.Addr == unreachable:
 			return fmt.Errorf("add controller %d@%s: %w: controller %d has no address for others: give it a controller listener first", node, addr, ErrInvalidRequest, m.Node)
 		}
@@ -49,6 +56,60 @@ func (c *Controller) addMember(ctx context.Context, node int32, addr string) err
 		return fmt.Errorf("add controller %d@%s: %w", node, addr, err)
 	}
 	return nil
+}
+
+// removeMember takes a controller out, by its node or, if it never started, by its
+// address. It need not be there any more.
+func (c *Controller) removeMember(ctx context.Context, in *removeCall) error {
+	members, err := c.members(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(members, func(m memberInfo) bool {
+		return in.Addr != "" && m.Addr == in.Addr || in.Addr == "" && m.Node == in.Node
+	})
+	switch {
+	case i < 0:
+		return fmt.Errorf("remove controller: %w: there is none with that number or address", ErrInvalidRequest)
+	case len(members) == 1:
+		return fmt.Errorf("remove controller: %w: it is the only one", ErrInvalidRequest)
+	}
+	c.o.Logger.Warn("removing a controller", "node", members[i].Node, "addr", members[i].Addr)
+	if _, err := c.etcd.client.MemberRemove(ctx, members[i].ID); err != nil {
+		return fmt.Errorf("remove controller at %s: %w", members[i].Addr, err)
+	}
+	return nil
+}
+
+const (
+	promoteInterval = time.Second
+	// promoteTimeout bounds one try; etcd refuses at once while a learner lags.
+	promoteTimeout = 5 * time.Second
+)
+
+// promote makes controllers of learners that have caught up, from the active
+// controller, until ctx ends.
+func (c *Controller) promote(ctx context.Context) {
+	for {
+		if pause(ctx, c.o.Clock, promoteInterval); ctx.Err() != nil {
+			return
+		}
+		if !c.Leading() {
+			continue
+		}
+		for _, m := range membersOf(c.etcd.member.Server.Cluster().Members()) {
+			if !m.Learner || !m.Started {
+				continue
+			}
+			try, cancel := context.WithTimeout(ctx, promoteTimeout)
+			if _, err := c.etcd.client.MemberPromote(try, m.ID); err != nil {
+				c.o.Logger.Debug("a controller is not promoted yet", "node", m.Node, "error", err)
+			} else {
+				c.o.Logger.Info("a controller has caught up and votes from now on", "node", m.Node, "addr", m.Addr)
+			}
+			cancel()
+		}
+	}
 }
 
 // unreachable is the peer address of a member that was started without a listener.
@@ -70,4 +131,44 @@ func (c *Controller) announce(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+type (
+	membersCall   struct{}
+	membersAnswer struct {
+		Members []memberInfo
+		Active  int32 // node with the office, -1: none
+		Err     *errorMessage
+	}
+	removeCall struct {
+		Node int32
+		Addr string // instead of Node, if not empty
+	}
+	removeAnswer struct{ Err *errorMessage }
+)
+
+// asMember calls fn with this node's member, within etcd's time.
+func (c *Controller) asMember(ctx context.Context, fn func(context.Context) error) *errorMessage {
+	if e := c.up.Load(); e == nil || e.member == nil {
+		return encodeError(fmt.Errorf("%w: node %d has no part in the metadata, or is starting", ErrInvalidRequest, c.o.NodeID))
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.o.RequestTimeout)
+	defer cancel()
+	return encodeError(fn(ctx))
+}
+
+func (c *Controller) answerMembers(ctx context.Context, _ *membersCall) *membersAnswer {
+	a := &membersAnswer{Active: -1}
+	a.Err = c.asMember(ctx, func(ctx context.Context) (err error) {
+		if node, _, ok := c.Active(); ok {
+			a.Active = node
+		}
+		a.Members, err = c.members(ctx)
+		return err
+	})
+	return a
+}
+
+func (c *Controller) answerRemove(ctx context.Context, in *removeCall) *removeAnswer {
+	return &removeAnswer{c.asMember(ctx, func(ctx context.Context) error { return c.removeMember(ctx, in) })}
 }

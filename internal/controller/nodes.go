@@ -57,6 +57,8 @@ var service = grpc.ServiceDesc{
 		unary("Submit", (*Controller).answerSubmit),
 		unary("Identify", (*Controller).answerIdentify),
 		unary("Join", (*Controller).answerJoin),
+		unary("Members", (*Controller).answerMembers),
+		unary("Remove", (*Controller).answerRemove),
 	},
 	Streams: []grpc.StreamDesc{{StreamName: "Stay", ServerStreams: true, Handler: func(srv any, stream grpc.ServerStream) error {
 		in := new(stayCall)
