@@ -302,8 +302,9 @@ func (r *crashRun) check(fs *crashFS, st *crashStep) (err error) {
 		if err := s.Close(); err != nil {
 			return err
 		}
+		fs = next
 		if round == 0 {
-			first, fs = got, next
+			first = got
 			continue
 		}
 		if !slices.Equal(got, first) {
@@ -333,7 +334,9 @@ func (r *crashRun) alive(fs *crashFS, found []logState) error {
 	if err != nil {
 		return fmt.Errorf("third opening: %w", err)
 	}
+	replicated := make([]int64, len(logs))
 	for i, l := range logs {
+		replicated[i] = l.HighWatermark()
 		b := record.Batch(testBatch{base: found[i].end, n: 2, epoch: 100, ts: 50_000, value: 400}.build())
 		more := record.Batch(testBatch{base: found[i].end + 2, n: 1, epoch: 101, ts: 50_000, value: 400}.build())
 		_, err := l.Append(b)
@@ -348,8 +351,12 @@ func (r *crashRun) alive(fs *crashFS, found []logState) error {
 		}
 		found[i] = found[i].append(b, more)
 	}
+	cut := fs.crashNow(loseAll, nil)
 	if err := s.Close(); err != nil {
 		return err
+	}
+	if err := r.survives(cut, found, replicated); err != nil {
+		return fmt.Errorf("after going on and a power cut: %w", err)
 	}
 	if s, logs, err = r.openStore(fs); err != nil {
 		return fmt.Errorf("after a clean stop: %w", err)
@@ -365,6 +372,22 @@ func (r *crashRun) alive(fs *crashFS, found []logState) error {
 		}
 	}
 	return nil
+}
+
+// survives is for what was flushed behind a recovery: the marks from before it say
+// nothing about that.
+func (r *crashRun) survives(fs *crashFS, found []logState, replicated []int64) error {
+	s, logs, err := r.openStore(fs)
+	if err != nil {
+		return err
+	}
+	for i, l := range logs {
+		e := expected{states: []bounded{{found[i], found[i].end, found[i].start}}, hwMax: replicated[i]}
+		if _, explained := e.explain(l); explained != nil {
+			err = errors.Join(err, fmt.Errorf("log %d: %w", i, explained))
+		}
+	}
+	return errors.Join(err, s.Close())
 }
 
 // openStore opens what a check looks at.

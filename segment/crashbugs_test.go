@@ -289,6 +289,34 @@ func TestTornOffset(t *testing.T) {
 	}
 }
 
+// The high watermark had been written down, and a power cut took the records below it.
+// The log went on at its end with records that no other replica had yet; the next power
+// cut came before the next checkpoint, and the old mark called them replicated.
+func TestHighWatermarkBelowAnOldMark(t *testing.T) {
+	fs := newCrashFS()
+	o := testOptions(fs)
+	l := mustLog(t, mustOpen(t, o), Config{SegmentBytes: 1 << 20, RetentionMs: -1, RetentionBytes: -1})
+	appendN(t, l, 1, 1)
+	mustFlush(t, l)
+	appendN(t, l, 2, 1) // on the other replicas, and on no disk of this broker
+	l.SetHighWatermark(l.EndOffset())
+	l.store.flusher.checkpoint()
+	reopen := func() {
+		o.FS = fs
+		l = mustLog(t, mustOpen(t, o), Config{SegmentBytes: 1 << 20, RetentionMs: -1, RetentionBytes: -1})
+	}
+	fs = fs.crashNow(loseAll, nil)
+	if reopen(); l.EndOffset() != 3 || l.HighWatermark() != 3 {
+		t.Fatalf("log ends at %d, high watermark %d; 3 was durable", l.EndOffset(), l.HighWatermark())
+	}
+	appendN(t, l, 2, 2)
+	mustFlush(t, l)
+	fs = fs.crashNow(loseAll, nil)
+	if reopen(); l.EndOffset() != 9 || l.HighWatermark() != 3 {
+		t.Fatalf("log ends at %d, high watermark %d; nothing above 3 was ever replicated", l.EndOffset(), l.HighWatermark())
+	}
+}
+
 // After the first truncation of a log nothing that the index knew from before
 // was believed any more: each start read the whole log. What lies below every
 // truncation is as true as ever. Damage that nobody sees proves that nothing is read.

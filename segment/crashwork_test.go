@@ -69,6 +69,13 @@ var basicWorkloads = []crashWorkload{
 	})},
 	{name: "retain", prepare: appends(12), run: each(func(r *crashRun, g *crashLog) { r.retain(g); r.append(g); r.flush(g); r.retain(g) })},
 	{name: "checkpoint", prepare: appends(10), run: func(r *crashRun) { r.checkpoint(); r.append(r.logs[0]); r.checkpoint() }},
+	{name: "watermark", prepare: appends(8), run: each(func(r *crashRun, g *crashLog) { // marks get to the disk before the records
+		for range 3 {
+			r.append(g)
+			r.watermark(g)
+			r.checkpoint()
+		}
+	})},
 	{name: "replace", prepare: appends(14), run: each(func(r *crashRun, g *crashLog) {
 		r.replace(g)
 		r.append(g)

@@ -588,10 +588,11 @@ func (r *recovery) apply() error {
 	} else if a := l.active(); a.trimmed {
 		l.indexed = a.size // unknown, but not behind it: the next entry comes 64 KiB on
 	}
-	if start < r.mark.start {
-		// A start that had been written down, of records that were not: all of them
-		// are gone. The log is about to use those offsets again, and a later recovery
-		// would take the old mark for theirs and hide what was acknowledged.
+	if start < r.mark.start || l.hw.Load() < r.mark.hw {
+		// A start or a high watermark that had been written down, and the records were
+		// not: all of them are gone. The log is about to use those offsets again, and a
+		// later recovery would take the old marks for theirs: it would hide what was
+		// acknowledged, or call replicated what no other replica has.
 		if err := l.putMark(true, -1); err != nil {
 			return fmt.Errorf("recover %s: %w", l.id, err)
 		}
