@@ -50,7 +50,8 @@ func New(o Options) (*Coordinator, error) {
 		fences:   obs.Counter("lockstep_transactions_ended_total", "result", "fence"),
 		refusals: obs.Counter("lockstep_transaction_write_errors_total"),
 	}
-	c.markers.max, c.owners.max = o.MarkerWriters, o.MaxIDsPerPrincipal
+	c.markers.init(o.MarkerWriters)
+	c.owners.max = o.MaxIDsPerPrincipal
 	c.led = coordinator.NewShards(TopicName, o.NodeID, func(p, epoch int32) *shard { return newShard(c, p, epoch) })
 	c.topic = coordinator.NewTopic(o.Clock, TopicName, c.o.stateTopic)
 	c.registerGauges()
@@ -61,7 +62,7 @@ func New(o Options) (*Coordinator, error) {
 // answered with ErrNotCoordinator.
 func (c *Coordinator) Close() {
 	c.led.Close()
-	c.markers.running.Wait()
+	c.markers.wait()
 }
 
 // BecomeLeader takes over a partition of __transaction_state: its ids answer

@@ -123,7 +123,7 @@ func (c *Coordinator) settle() {
 				}
 			}
 		}
-		c.markers.running.Wait()
+		c.markers.wait()
 	}
 }
 

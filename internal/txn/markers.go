@@ -7,13 +7,18 @@ import "sync"
 // they were asked for. The queue is bounded by the transactional ids, each of
 // which has at most one call.
 type markerWriters struct {
-	max     int
-	running sync.WaitGroup
-	mu      struct {
+	max int
+	mu  struct {
 		sync.Mutex
 		queue   []func()
 		writers int
+		idle    sync.Cond // no writers; its lock is the mutex
 	}
+}
+
+func (w *markerWriters) init(max int) {
+	w.max = max
+	w.mu.idle.L = &w.mu.Mutex
 }
 
 func (w *markerWriters) submit(call func()) {
@@ -22,7 +27,17 @@ func (w *markerWriters) submit(call func()) {
 	w.mu.queue = append(w.mu.queue, call)
 	if w.mu.writers < w.max {
 		w.mu.writers++
-		w.running.Go(w.run)
+		go w.run()
+	}
+}
+
+// wait returns at a moment in which no call runs or waits. Calls may be submitted
+// meanwhile, as a sync.WaitGroup that is at zero would not allow.
+func (w *markerWriters) wait() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.mu.writers > 0 {
+		w.mu.idle.Wait()
 	}
 }
 
@@ -32,7 +47,9 @@ func (w *markerWriters) run() {
 	for {
 		w.mu.Lock()
 		if len(w.mu.queue) == 0 {
-			w.mu.writers--
+			if w.mu.writers--; w.mu.writers == 0 {
+				w.mu.idle.Broadcast()
+			}
 			w.mu.Unlock()
 			return
 		}
