@@ -72,9 +72,9 @@ func (f *Follower) MirrorAppend(leaderEpoch int32, batches []byte) (end int64, e
 	if toDisk {
 		f.asked()
 		p.log.Flush(func(err error) {
-			if err != nil {
-				p.unflushed(err)
-			}
+			// We may lead by now, and our high watermark waits for our disk: nobody
+			// else tells it of this.
+			p.flushed(err)
 			f.done()
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/internal/record"
 )
 
 // trio makes the topic one of three replicas that this broker leads.
@@ -415,5 +416,36 @@ func TestFollowersWakeOnAppend(t *testing.T) {
 	w.wait(produce(p, batch(1), 1))
 	if got := q.Take(nil); len(got) != 0 {
 		t.Fatal("told after it left")
+	}
+}
+
+// A follower that is elected while its disk is still busy with the last records of
+// the old leader hears when that is done: nothing else would tell its high watermark,
+// and a producer that sends those records again would wait for ever.
+func TestElectedWhileItsDiskIsBusy(t *testing.T) {
+	w := newWorld(t)
+	lead := func(id, epoch int32) *Partition {
+		return w.apply(func(t *metadata.Topic) {
+			p := t.Partitions[0]
+			p.Replicas, p.ISR, p.Leader, p.LeaderEpoch = []int32{1, 2}, []int32{1, 2}, id, epoch
+		})
+	}
+	p := lead(2, 4)
+	open := w.disk.hold()
+	flushed := make(chan struct{}, 1)
+	b := batch(3)
+	record.Batch(b).SetLeaderEpoch(4)
+	if _, err := p.Follower(func() {}, func() { flushed <- struct{}{} }).MirrorAppend(4, b); err != nil {
+		t.Fatal(err)
+	}
+	lead(1, 5)
+	w.fetchAs(p, 2, 3)
+	if hw := p.HighWatermark(); hw != 0 {
+		t.Fatalf("high watermark %d before anything is on our disk", hw)
+	}
+	open()
+	<-flushed
+	if hw := p.HighWatermark(); hw != 3 {
+		t.Errorf("high watermark %d, want 3", hw)
 	}
 }
