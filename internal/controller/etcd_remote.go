@@ -35,7 +35,7 @@ func dialStore(ctx context.Context, o Options, id *identity) (*store, error) {
 	if x := o.External; x != nil {
 		cfg.Endpoints, cfg.TLS, cfg.Username, cfg.Password, prefix = x.Endpoints, x.TLS, x.Username, x.Password, x.Prefix
 	} else {
-		cfg.TLS = id.clientTLS(protocolClient)
+		cfg.TLS = id.storeTLS()
 		cfg.AutoSyncInterval = endpointSync
 		for _, addr := range o.controllers() {
 			cfg.Endpoints = append(cfg.Endpoints, "https://"+addr)
