@@ -641,6 +641,9 @@ func registerGauges(b *broker) {
 	obs.Gauge("lockstep_partitions_leader", count(func(i partition.Info) bool { return i.Leader }))
 	obs.Gauge("lockstep_partitions_offline", count(func(i partition.Info) bool { return i.Offline != nil }))
 	obs.Gauge("lockstep_partitions_read_only", count(func(i partition.Info) bool { return i.ReadOnly }))
+	obs.Gauge("lockstep_partitions_under_replicated", func() float64 { n, _ := b.partitions.Shortfalls(); return float64(n) })
+	obs.Gauge("lockstep_partitions_below_min_isr", func() float64 { _, n := b.partitions.Shortfalls(); return float64(n) })
+	obs.Gauge("lockstep_replica_lag_max", func() float64 { return float64(b.replicas.Lag()) })
 	obs.Gauge("lockstep_log_directories_offline", func() float64 { return float64(len(b.partitions.OfflineDirs())) })
 	obs.Gauge("lockstep_metadata_revision", func() float64 { return float64(b.controller.Image().Revision) })
 }

@@ -460,3 +460,21 @@ func (p *Partition) proposeAgain(i isrProposal) {
 		p.shared.propose(i)
 	}
 }
+
+// Shortfalls counts the partitions led here that have fewer members in the ISR
+// than replicas, and those that have so few that nothing is committed.
+func (m *Manager) Shortfalls() (underReplicated, belowMinISR int) {
+	for _, p := range m.shared.ledHere() {
+		p.appendMu.Lock()
+		if t := p.tracker; t != nil {
+			if len(t.ISR()) < t.Replicas() {
+				underReplicated++
+			}
+			if t.BelowMinISR() {
+				belowMinISR++
+			}
+		}
+		p.appendMu.Unlock()
+	}
+	return underReplicated, belowMinISR
+}

@@ -96,6 +96,9 @@ func TestMinInSyncReplicas(t *testing.T) {
 	if a := w.wait(produce(p, batch(1), -1)); !errors.Is(a.err, ErrNotEnoughReplicas) {
 		t.Fatalf("new write: %v", a.err)
 	}
+	if under, below := w.m.Shortfalls(); under != 1 || below != 1 {
+		t.Fatalf("%d under-replicated, %d below min ISR", under, below)
+	}
 	if a := w.wait(produce(p, batch(1), 1)); a.err != nil {
 		t.Fatal(a.err)
 	}
