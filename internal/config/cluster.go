@@ -14,7 +14,7 @@ import (
 // brokers reach each other, and how they replicate.
 var clusterKeys = []key{
 	{name: "process.roles", kind: choice, def: "broker,controller", choices: "broker,controller|controller,broker|broker|controller", list: true, doc: "What this process is: a broker has records and clients, a controller has the cluster's metadata. Three processes that are both make the smallest cluster that survives the loss of one."},
-	{name: "broker.rack", kind: text, def: "", doc: "Rack or zone of this broker. Replicas are spread over racks, and consumers that say theirs may read from a replica in it (replica.selector.class)."},
+	{name: "broker.rack", kind: text, def: "", doc: "Rack or zone of this broker. Replicas are spread over racks."},
 	{name: "inter.broker.listener.name", kind: text, def: "", doc: "Listener that brokers use among themselves; it has the same name on all of them. Default: the first one."},
 	{name: "security.inter.broker.protocol", kind: text, def: "", doc: "Protocol of the listener that brokers use among themselves, instead of inter.broker.listener.name."},
 	{name: "sasl.mechanism.inter.broker.protocol", kind: text, def: "", doc: "Mechanism that brokers log in with among themselves, PLAIN or SCRAM: required in a cluster whose listener for that has SASL, and enabled there. Name and password are the username and password of its sasl.jaas.config."},
@@ -38,14 +38,11 @@ var clusterKeys = []key{
 	{name: "replica.fetch.wait.max.ms", kind: milliseconds, def: "500", min: 1, max: 60000, doc: "Longest time a leader waits for records before it answers a replica; below replica.lag.time.max.ms, or idle replicas would fall out of sync."},
 	{name: "replica.fetch.backoff.ms", kind: milliseconds, def: "1000", min: 1, max: 600000, doc: "Pause after a failed fetch before a replica asks its leader again."},
 	{name: "replica.socket.timeout.ms", kind: milliseconds, def: "30000", min: 100, max: 600000, doc: "How long a broker waits for another one's answer; above replica.fetch.wait.max.ms."},
-	{name: "replica.selector.class", kind: text, def: "", doc: "org.apache.kafka.common.replica.RackAwareReplicaSelector lets consumers that say their rack (client.rack) read from a replica in it. Empty, or org.apache.kafka.common.replica.LeaderSelector: everybody reads from the leader."},
+	{name: "replica.selector.class", kind: text, def: "", doc: "Empty, or org.apache.kafka.common.replica.LeaderSelector: everybody reads from the leader. Another one is refused."},
 }
 
-// Values of replica.selector.class.
-const (
-	leaderSelector = "org.apache.kafka.common.replica.LeaderSelector"
-	rackSelector   = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-)
+// leaderSelector is the one value of replica.selector.class.
+const leaderSelector = "org.apache.kafka.common.replica.LeaderSelector"
 
 // IsBroker tells whether this process has the role of a broker.
 func (c *Config) IsBroker() bool { return c.hasRole("broker") }
@@ -56,9 +53,6 @@ func (c *Config) IsController() bool { return c.hasRole("controller") }
 func (c *Config) hasRole(role string) bool {
 	return slices.Contains(metadata.SplitList(c.String("process.roles")), role)
 }
-
-// RackAware tells whether consumers may read from a replica in their rack.
-func (c *Config) RackAware() bool { return c.String("replica.selector.class") == rackSelector }
 
 // InterBroker is how brokers reach each other: the listener's name, and Kafka's
 // client properties for it, secrets in clear.
@@ -128,9 +122,9 @@ func (c *Config) checkCluster() []error {
 	below("replica.fetch.wait.max.ms", "replica.lag.time.max.ms")
 	below("replica.fetch.wait.max.ms", "replica.socket.timeout.ms")
 	switch v := c.String("replica.selector.class"); v {
-	case "", leaderSelector, rackSelector:
+	case "", leaderSelector:
 	default:
-		errs = append(errs, fmt.Errorf("replica.selector.class: %q is neither %s nor %s", v, leaderSelector, rackSelector))
+		errs = append(errs, fmt.Errorf("replica.selector.class: %q is not %s: consumers read from the leader only", v, leaderSelector))
 	}
 	return errs
 }
