@@ -18,7 +18,7 @@ MINUTES  ?= 10
 
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
 
-.PHONY: help release deps deps-go deps-system deps-kafka build run cluster demo check test lint interop matrix kill powercut history bench peers brokerbench microbench compactbench hostile scale restartbench partitionsbench torture crash planted race fuzz clean
+.PHONY: help release deps deps-go deps-system deps-kafka build run cluster demo check test lint interop matrix kill powercut net failover rivals history bench peers brokerbench microbench compactbench hostile scale restartbench partitionsbench torture crash planted race fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,7 +59,7 @@ demo: build ## two clusters, a mirror, failover and failback in under a minute
 	bin/lockstep demo
 
 check: deps lint test interop ## everything: what a change has to pass
-	$(MAKE) kill powercut history CYCLES=3 MINUTES=0.2
+	$(MAKE) kill powercut net history CYCLES=3 MINUTES=0.2
 	$(HOSTILE) -n 5000 -calm 3s
 
 test: ## all tests that need nothing but Go
@@ -70,7 +70,7 @@ lint: ## gofmt, go vet with all build tags, seams and step functions
 	if [ -n "$$unformatted" ]; then echo "not formatted (run gofmt -w):"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) vet -tags interop ./...
-	$(GO) vet -tags torture,planted ./cmd/lockstep ./fixtures/historyrun ./fixtures/hostile ./fixtures/killloop ./fixtures/restart ./fixtures/scale ./internal/partition
+	$(GO) vet -tags torture,planted ./cmd/lockstep ./fixtures/clusterrun ./fixtures/historyrun ./fixtures/hostile ./fixtures/killloop ./fixtures/restart ./fixtures/scale ./internal/partition
 	$(GO) run ./internal/tidy/stepvet ./segment ./pipeline ./internal/...
 	$(GO) mod verify
 	cd fixtures/clients/go && $(GO) vet ./... && $(GO) mod verify
@@ -86,12 +86,25 @@ matrix: build ## every client with every feature, and the table of them (README 
 # -parallel: the clients wait for the server, and it for them, more than they compute.
 MATRIX = $(GO) test -tags interop -count=1 -timeout 20m -parallel 4 -v -run '^TestMatrix$$' ./fixtures/interop/ -args $(ARGS)
 
-kill: build ## kill -9 under 64 writers, CYCLES times (50), then a full scan (SEED= repeats)
+kill: build ## kill -9 under 64 writers, and of nodes of a cluster of three, CYCLES times (50), then a full scan (SEED= repeats)
 	$(KILLLOOP) -run '^TestKill$$' -args -cycles $(CYCLES) -seed $(SEED)
+	$(CLUSTERRUN) -run '^TestKill$$' -args -cycles $(CYCLES) -seed $(SEED)
 
-powercut: ## the same on a file system that loses what is not synced; and proof that a loss is seen
+net: build ## partitions and pauses of a cluster of three, CYCLES times, in network namespaces (wants root; SEED= repeats)
+	$(CLUSTERRUN) -run '^TestNet$$' -args -cycles $(CYCLES) -seed $(SEED)
+
+failover: build ## kill -9 of controllers and leaders of a cluster with 3000 partitions, CYCLES times: how long until all can be written
+	$(CLUSTERRUN) -run '^TestFailover$$' -args -cycles $(CYCLES) -seed $(SEED)
+
+rivals: build ## the cycles of kill and net against Lockstep and against Apache Kafka, side by side
+	$(CLUSTERRUN) -run '^TestRivals$$' -args -cycles $(CYCLES) -seed $(SEED)
+
+CLUSTERRUN = $(GO) test -tags torture -count=1 -timeout 120m -v ./fixtures/clusterrun
+
+powercut: ## kill -9 of all on a file system that loses what is not synced; and proof that a loss is seen
 	$(GO) build -tags torture,planted -o bin/lockstep-torture ./cmd/lockstep
 	LOCKSTEP_BIN=$(CURDIR)/bin/lockstep-torture $(KILLLOOP) -run '^TestPowerCut' -args -cycles $(CYCLES) -seed $(SEED)
+	LOCKSTEP_BIN=$(CURDIR)/bin/lockstep-torture $(CLUSTERRUN) -run '^TestPowerCut$$' -args -cycles $(CYCLES) -seed $(SEED)
 	LOCKSTEP_BIN=$(CURDIR)/bin/lockstep-torture $(HISTORY) -run '^TestHistoryPowerCut$$' -args -minutes $(or $(filter-out 10,$(MINUTES)),1) -seed $(SEED)
 
 history: build ## transactions, groups and rebalances under kill -9 for MINUTES (10), then every log against what clients saw (SEED= repeats)
