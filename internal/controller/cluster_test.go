@@ -535,3 +535,27 @@ func TestClusterCut(t *testing.T) {
 	}
 	create(t, old, "after", 1)
 }
+
+// TestClusterFollower has a node without metadata of its own follow a controller,
+// give commands, and go on after the controller was away.
+func TestClusterFollower(t *testing.T) {
+	w := newTestCluster(t, 1)
+	w.startAll()
+	o := w.options(4)
+	o.Dir, o.Voters, o.Bootstrap, o.BrokerOnly = "", nil, []string{w.voters[0].Addr}, true
+	w.start(o)
+	follower := w.nodes[4]
+	w.broker(follower, 4)
+	if topic := create(t, follower, "orders", 3); topic.Partitions[0].Leader != 4 {
+		t.Errorf("%+v", topic.Partitions[0])
+	}
+	if follower.Leading() || follower.Image().Broker(4) == nil {
+		t.Errorf("leading %v\n%s", follower.Leading(), show(follower.Image()))
+	}
+	w.stop(1)
+	w.startAll()
+	create(t, follower, "again", 1)
+	if w.nodes[1].Image().Topic("again") == nil {
+		t.Error("the controller does not show it")
+	}
+}

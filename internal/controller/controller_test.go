@@ -28,6 +28,10 @@ func TestMain(m *testing.M) {
 		victim(dir)
 		return
 	}
+	if dir := os.Getenv(externalDir); dir != "" {
+		external(dir, os.Getenv(externalAddr))
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 
