@@ -317,6 +317,32 @@ func TestHighWatermarkBelowAnOldMark(t *testing.T) {
 	}
 }
 
+// A kill came in the middle of TruncateFully, and the next start finished it, but did not
+// sync that it had. Records were flushed, a power cut came before the next checkpoint,
+// and the start after that finished the same cut again, and removed them.
+func TestCutIsFinishedOnce(t *testing.T) {
+	fs := newCrashFS()
+	o := testOptions(fs)
+	c := Config{SegmentBytes: 1 << 20, RetentionMs: -1, RetentionBytes: -1}
+	l := mustLog(t, mustOpen(t, o), c)
+	appendN(t, l, 2, 1)
+	mustFlush(t, l)
+	if err := l.putMark(true, 0); err != nil { // as TruncateFully begins
+		t.Fatal(err)
+	}
+	fs = fs.crashNow(loseNone, nil)
+	o.FS = fs
+	if l = mustLog(t, mustOpen(t, o), c); l.StartOffset() != 0 || l.EndOffset() != 0 {
+		t.Fatalf("log is [%d, %d) after the cut was finished", l.StartOffset(), l.EndOffset())
+	}
+	appendN(t, l, 1, 1)
+	mustFlush(t, l)
+	o.FS = fs.crashNow(loseAll, nil)
+	if l = mustLog(t, mustOpen(t, o), c); l.EndOffset() != 3 {
+		t.Fatalf("log is [%d, %d), [0, 3) was acknowledged", l.StartOffset(), l.EndOffset())
+	}
+}
+
 // After the first truncation of a log nothing that the index knew from before
 // was believed any more: each start read the whole log. What lies below every
 // truncation is as true as ever. Damage that nobody sees proves that nothing is read.

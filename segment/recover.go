@@ -150,7 +150,12 @@ func (r *recovery) finishReset() error {
 	l.store.index.write(func(b *pebble.Batch) { _ = b.DeleteRange(l.id.prefix(), after(l.id.prefix()), nil) })
 	r.segments = nil
 	r.mark.start, r.mark.durable, r.mark.hw, r.mark.reset = r.mark.reset, r.mark.reset, r.mark.reset, -1
-	return r.apply()
+	if err := r.apply(); err != nil {
+		return err
+	}
+	// Durably, before anything is acknowledged: the next recovery would finish the cut
+	// once more, and remove that.
+	return l.putMark(true, -1)
 }
 
 // read finds out what is in the segments, without changing any.
