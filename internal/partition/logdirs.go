@@ -285,15 +285,18 @@ func (d *logDir) checkFailed() {
 	}
 }
 
-// takeOffline answers everyone who waits for a partition in dir.
+// takeOffline answers everyone who waits for a partition in dir. None of them finds
+// another one of it online then.
 func (m *Manager) takeOffline(dir *logDir) {
 	err := dir.failure()
-	n := 0
-	for _, p := range m.List() {
-		if p.dir == dir {
-			p.goOffline(err)
-			n++
-		}
+	in := slices.DeleteFunc(m.List(), func(p *Partition) bool { return p.dir != dir })
+	for _, p := range in {
+		p.appendMu.Lock()
+		p.setOfflineLocked(err)
+		p.appendMu.Unlock()
 	}
-	m.o.Logger.Warn("log directory is offline, and the partitions in it", "dir", dir.path, "partitions", n, "err", err)
+	for _, p := range in {
+		p.goOffline(err)
+	}
+	m.o.Logger.Warn("log directory is offline, and the partitions in it", "dir", dir.path, "partitions", len(in), "err", err)
 }

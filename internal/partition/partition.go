@@ -271,24 +271,27 @@ func (p *Partition) close() {
 // fail takes the partition offline after its disk failed, and with it those
 // that are on the same disk.
 func (p *Partition) fail(err error) {
-	p.goOffline(err)
 	if p.dir != nil {
 		p.dir.checkFailed()
 	}
+	p.goOffline(err)
 }
 
 func (p *Partition) goOffline(err error) {
 	p.appendMu.Lock()
-	next := *p.view.Load()
-	if next.offline == nil {
-		next.offline = err
-	}
-	p.view.Store(&next)
+	p.setOfflineLocked(err)
 	failed := p.acks.takeAll()
 	p.appendMu.Unlock()
 	p.finish(failed, fmt.Errorf("%s: %w: %w", p.key, ErrStorage, err))
 	p.wake()
 	p.wakeFollowers()
+}
+
+func (p *Partition) setOfflineLocked(err error) {
+	if next := *p.view.Load(); next.offline == nil {
+		next.offline = err
+		p.view.Store(&next)
+	}
 }
 
 func (p *Partition) wrap(err error) error { return fmt.Errorf("%s: %w", p.key, err) }
