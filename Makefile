@@ -14,11 +14,13 @@ GB       ?= 10
 N        ?= 50000
 REQUESTS ?= 1000000
 SEED     ?= 0
+SEEDS    ?= 200
+STEPS    ?= 10000
 MINUTES  ?= 10
 
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
 
-.PHONY: help release deps deps-go deps-system deps-kafka build run cluster demo check test lint interop matrix kill powercut net failover rivals history bench peers brokerbench microbench compactbench hostile scale restartbench partitionsbench torture crash planted race fuzz clean
+.PHONY: help release deps deps-go deps-system deps-kafka build run cluster demo check test lint interop matrix kill powercut net failover rivals history bench peers brokerbench microbench compactbench hostile scale restartbench partitionsbench torture crash sim planted race fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -152,6 +154,9 @@ torture: ## every bit of two small data directories and TORTURE_FILES damages of
 
 crash: ## a power cut after every operation on the file system (H2; longer: CRASH_FOR=10m)
 	$(GO) test ./segment -run '^TestCrash$$' -count=1 -v -timeout 60m -crash.full -crash.points 5000 -crash.for $(CRASH_FOR)
+
+sim: ## a cluster with every fault in one goroutine (H1): SEEDS (200) of STEPS (10000) from SEED; one SEED repeats a failure
+	$(GO) test ./internal/sim -run '^TestSim$$' -count=1 -v -timeout 120m -args -sim.seed $(or $(filter-out 0,$(SEED)),1) -sim.seeds $(SEEDS) -sim.steps $(STEPS)
 
 planted: ## each planted bug has to be found by its harness (H10)
 	$(GO) run ./fixtures/planted

@@ -221,7 +221,12 @@ func (m *Manager) prepareTopic(t *metadata.Topic, old bool, open *errgroup.Group
 		}
 		if p := c.grown[mp.Index]; p == nil {
 			dir, err := m.place(segment.LogID{Topic: t.ID, Partition: mp.Index}, old)
-			open.Go(func() error { c.grown[mp.Index] = m.open(t, mp.Index, c.config, dir, err); return nil })
+			work := func() error { c.grown[mp.Index] = m.open(t, mp.Index, c.config, dir, err); return nil }
+			if m.disk != nil {
+				_ = work() // a Manual has no goroutines
+			} else {
+				open.Go(work)
+			}
 		} else if p.log != nil {
 			p.log.SetConfig(c.config)
 		}

@@ -27,14 +27,15 @@ func AlterISR(c *controller.Controller, id int32, epoch func() int64) func(conte
 		answers := c.AlterISRs(ctx, id, epoch(), wishes)
 		results := make([]partition.ISRResult, len(answers))
 		for i, a := range answers {
-			results[i] = isrResult(a)
+			results[i] = ISRResult(a)
 		}
 		return results
 	}
 }
 
-// isrResult tells what certainly changed nothing from what may have.
-func isrResult(a controller.AlterISRResult) partition.ISRResult {
+// ISRResult is an answer of the controller as partitions take it. It tells what
+// certainly changed nothing from what may have.
+func ISRResult(a controller.AlterISRResult) partition.ISRResult {
 	r := partition.ISRResult{PartitionEpoch: -1, Err: a.Err}
 	if a.Partition != nil {
 		r.PartitionEpoch = a.Partition.PartitionEpoch

@@ -1,0 +1,608 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/lockstep-kafka/lockstep/internal/controller"
+	"github.com/lockstep-kafka/lockstep/internal/epoch"
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/internal/partition"
+	"github.com/lockstep-kafka/lockstep/internal/record"
+	"github.com/lockstep-kafka/lockstep/segment"
+)
+
+// checker knows what really happened, which no broker does, and holds the state of the
+// cluster against the rules of the specification after each event: what changed, and
+// everything every thousand events.
+type checker struct {
+	w     *World
+	parts map[segment.LogID]*ghost
+	dirty []dirty
+	err   error
+	rules map[string]int // how often each was looked at
+	acked int
+	story string
+}
+
+type dirty struct {
+	node int32
+	id   segment.LogID
+}
+
+// ghost is what the checker knows of one partition.
+type ghost struct {
+	id         segment.LogID
+	replicated bool // durability=replicated: a crash may take what was acknowledged
+	// line is what was committed, in the version that counts now (TL).
+	line    []committed
+	version int
+	told    int64 // greatest end offset that a client was given
+	acks    []acked
+	// written is who wrote the batch of an epoch at an offset, and with what in front.
+	written map[written]uint64
+	writer  map[int32]int32 // by epoch
+	leaders map[int32]int32 // by epoch, as the metadata said
+	// seen is where each producer's batches are.
+	seen map[sequence]int64
+	// loose: every replica that had all lost some of it; the next leader decides.
+	loose bool
+	// allowed: the leader elected last may lack records. checked is the epoch in which
+	// that was looked at.
+	allowed bool
+	checked int32
+	// states are what the metadata said of it, newest last.
+	states []string
+}
+
+type committed struct {
+	base, end int64
+	epoch     int32
+	chain     uint64
+	from      sequence
+}
+
+type sequence struct {
+	pid int64
+	seq int32
+}
+
+type written struct {
+	epoch int32
+	base  int64
+}
+
+type acked struct {
+	base, end int64
+	from      sequence
+}
+
+func newChecker(w *World) *checker {
+	return &checker{w: w, parts: map[segment.LogID]*ghost{}, rules: map[string]int{}}
+}
+
+// fail notes the first violation; the run ends with it.
+func (c *checker) fail(rule, format string, args ...any) {
+	if c.err == nil {
+		c.story = c.states()
+		c.err = fmt.Errorf("%s violated: %s", rule, fmt.Sprintf(format, args...))
+	}
+}
+
+// states is what the metadata said of each partition last.
+func (c *checker) states() string {
+	var b strings.Builder
+	for _, t := range c.w.store.image().Topics() {
+		for _, p := range t.Partitions {
+			g := c.ghost(segment.LogID{Topic: t.ID, Partition: p.Index})
+			fmt.Fprintf(&b, "%v (%s, %v): committed %d, version %d\n", g, t.Name, t.Configs, g.frontier(), g.version)
+			for _, s := range g.states[max(0, len(g.states)-8):] {
+				fmt.Fprintf(&b, "    %s\n", s)
+			}
+		}
+	}
+	return b.String()
+}
+
+func (c *checker) looked(rule string) { c.rules[rule]++ }
+
+func (c *checker) ghost(id segment.LogID) *ghost {
+	g := c.parts[id]
+	if g == nil {
+		g = &ghost{id: id, written: map[written]uint64{}, writer: map[int32]int32{}, leaders: map[int32]int32{}, seen: map[sequence]int64{}}
+		c.parts[id] = g
+	}
+	return g
+}
+
+func (g *ghost) frontier() int64 {
+	if n := len(g.line); n > 0 {
+		return g.line[n-1].end
+	}
+	return 0
+}
+
+func (g *ghost) String() string {
+	return fmt.Sprintf("topic %d partition %d", g.id.Topic[15], g.id.Partition)
+}
+
+// at is the committed batch that ends at offset.
+func (g *ghost) endingAt(end int64) (committed, bool) {
+	i := sort.Search(len(g.line), func(i int) bool { return g.line[i].end >= end })
+	if i < len(g.line) && g.line[i].end == end {
+		return g.line[i], true
+	}
+	return committed{}, false
+}
+
+// chainAt is the chain of a log's batch that ends at offset.
+func (l *memLog) chainAt(end int64) (uint64, bool) {
+	i := sort.Search(len(l.batches), func(i int) bool { return l.batches[i].end >= end })
+	if i < len(l.batches) && l.batches[i].end == end {
+		return l.batches[i].chain, true
+	}
+	return 0, false
+}
+
+// has says whether a log has everything that was committed below end.
+func (g *ghost) has(l *memLog, end int64) bool {
+	if end <= 0 || l != nil && end <= l.start {
+		return true
+	}
+	if l == nil {
+		return false
+	}
+	t, ok := g.endingAt(end)
+	chain, has := l.chainAt(end)
+	return ok && has && chain == t.chain
+}
+
+// appended hears of each batch in any log (GI-11, GI-15).
+func (c *checker) appended(node int32, l *memLog) {
+	c.mark(node, l.id)
+	g := c.ghost(l.id)
+	n := len(l.batches) - 1
+	b := &l.batches[n]
+	c.looked("GI-11")
+	key := written{b.epoch, b.base}
+	chain, known := g.written[key]
+	if n == 0 && b.base > 0 {
+		if !known {
+			c.fail("GI-11", "%v: broker %d begins with batch %d of epoch %d, which nobody wrote", g, node, b.base, b.epoch)
+		}
+		b.chain = chain
+		return
+	}
+	if known {
+		if chain != b.chain {
+			c.fail("GI-11", "%v: broker %d has another batch %d of epoch %d, or others in front of it, than broker %d wrote", g, node, b.base, b.epoch, g.writer[b.epoch])
+		}
+		return
+	}
+	g.written[key] = b.chain
+	c.looked("GI-15")
+	if first, ok := g.writer[b.epoch]; ok && first != node {
+		c.fail("GI-15", "%v: brokers %d and %d both write in epoch %d", g, first, node, b.epoch)
+	}
+	g.writer[b.epoch] = node
+	if leader, ok := g.leaders[b.epoch]; !ok || leader != node {
+		c.fail("GI-15", "%v: broker %d writes in epoch %d, which by the metadata is led by %d", g, node, b.epoch, leader)
+	}
+}
+
+func (c *checker) truncated(node int32, l *memLog) { c.mark(node, l.id) }
+
+func (c *checker) removed(int32, segment.LogID) {}
+
+// killed hears of each crash. Where durability is replicated, what no fsync confirmed
+// is as safe as it is that somebody stays who has it (P1): as soon as one has lost
+// some of it and nobody is up who has all, the next leader decides.
+func (c *checker) killed(node int32) {
+	for _, l := range c.w.brokers[node].disk.sorted() {
+		g := c.ghost(l.id)
+		p := c.w.store.image().Partition(l.id.Topic, l.id.Partition)
+		if !g.replicated || p == nil || g.loose {
+			continue
+		}
+		lost, safe := false, false
+		for _, id := range slices.Concat(p.ISR, p.ELR, p.LastKnownELR) {
+			b := c.w.brokers[id]
+			has := g.has(b.log(l.id.Topic, l.id.Partition), g.frontier())
+			lost, safe = lost || !has, safe || has && b.proc.up
+		}
+		if g.loose = lost && !safe; g.loose {
+			c.w.loop.note("nobody is sure to have all", int64(node), int64(l.id.Partition), g.frontier())
+		}
+	}
+}
+
+func (c *checker) mark(node int32, id segment.LogID) {
+	for _, d := range c.dirty {
+		if d.node == node && d.id == id {
+			return
+		}
+	}
+	c.dirty = append(c.dirty, dirty{node, id})
+}
+
+// applied hears of an image that reached a broker.
+func (c *checker) applied(b *broker) {
+	for _, l := range b.disk.sorted() {
+		c.mark(b.id, l.id)
+	}
+}
+
+// step looks at what changed in an event.
+func (c *checker) step() {
+	for _, d := range c.dirty {
+		c.replica(c.w.brokers[d.node], d.id)
+	}
+	c.dirty = c.dirty[:0]
+	if c.w.loop.steps%1000 == 0 {
+		c.full()
+	}
+}
+
+// replica looks at one replica.
+func (c *checker) replica(b *broker, id segment.LogID) {
+	if !b.proc.up {
+		return
+	}
+	p := b.mgr.ByID(id.Topic, id.Partition)
+	l := b.disk.logs[id]
+	if p == nil || l == nil {
+		return
+	}
+	g := c.ghost(id)
+	i := p.Info()
+	c.looked("GI-01")
+	if i.LogStart > i.HighWatermark || i.HighWatermark > i.LogEnd || i.LastStable > i.HighWatermark || l.durable > l.end {
+		c.fail("GI-01", "%v: broker %d has start %d, stable %d, high watermark %d, end %d, durable %d", g, b.id, i.LogStart, i.LastStable, i.HighWatermark, i.LogEnd, l.durable)
+	}
+	if i.Leader {
+		c.commit(b, g, l, i)
+		return
+	}
+	// A follower's high watermark is nothing that it made up.
+	c.looked("GI-14")
+	if hw := i.HighWatermark; hw <= g.frontier() && !g.has(l, hw) && hw > l.start && c.leads(g, b.id, i.LeaderEpoch) {
+		c.fail("GI-14", "%v: broker %d has high watermark %d, below which it has not what was committed", g, b.id, hw)
+	}
+}
+
+// leads says whether a follower's epoch is that of the metadata: before it has heard
+// of the newest leader it may keep what an unclean election has taken away.
+func (c *checker) leads(g *ghost, _ int32, leaderEpoch int32) bool {
+	p := c.w.store.image().Partition(g.id.Topic, g.id.Partition)
+	return g.version == 0 && p != nil && p.LeaderEpoch == leaderEpoch
+}
+
+// commit takes a leader's high watermark for what it says (GI-10, GI-13, GI-40).
+func (c *checker) commit(b *broker, g *ghost, l *memLog, i partition.Info) {
+	img := c.w.store.image()
+	p := img.Partition(g.id.Topic, g.id.Partition)
+	if p == nil {
+		return
+	}
+	if g.version > 0 && p.LeaderEpoch != i.LeaderEpoch {
+		return // a leader of a time before a cut knows what is not any more
+	}
+	if g.checked < p.LeaderEpoch && p.LeaderEpoch == i.LeaderEpoch {
+		c.begins(g, l, p)
+	}
+	f, hw := g.frontier(), i.HighWatermark
+	c.looked("GI-13")
+	if low := min(f, hw); !g.has(l, low) && low > l.start {
+		c.fail("GI-13", "%v: broker %d leads in epoch %d with high watermark %d and has not what was committed below %d", g, b.id, i.LeaderEpoch, hw, low)
+		return
+	}
+	if hw <= f {
+		return
+	}
+	for _, m := range l.batches[l.find(f):] {
+		if m.end > hw {
+			break
+		}
+		t := committed{base: m.base, end: m.end, epoch: m.epoch, chain: m.chain}
+		batch := record.Batch(m.bytes)
+		t.from = sequence{batch.ProducerID(), batch.BaseSequence()}
+		if at, ok := g.seen[t.from]; ok && batch.HasProducerID() {
+			c.fail("GI-40", "%v: batch %v of a producer is committed twice, at %d and %d", g, t.from, at, m.base)
+		}
+		g.seen[t.from] = m.base
+		g.line = append(g.line, t)
+	}
+	if g.frontier() != hw {
+		c.fail("GI-13", "%v: broker %d has high watermark %d, which lies in no batch's end", g, b.id, hw)
+	}
+	c.w.loop.note("committed", int64(b.id), int64(g.id.Partition), hw, int64(i.LeaderEpoch))
+	c.members(g, p, "")
+}
+
+// members holds those in the ISR to what that means (GI-10, GI-40).
+func (c *checker) members(g *ghost, p *metadata.Partition, when string) {
+	f := g.frontier()
+	c.looked("GI-10")
+	for _, id := range p.ISR {
+		b := c.w.brokers[id]
+		l := b.log(g.id.Topic, g.id.Partition)
+		if g.has(l, f) {
+			if !g.replicated && f > 0 && l != nil && l.durable < f {
+				c.fail("GI-40", "%v%s: broker %d in the ISR has on its disk what is below %d, committed is %d", g, when, id, l.durable, f)
+			}
+			continue
+		}
+		if g.loose || g.replicated {
+			// What a crash took, a member may lack until its registration tells.
+			continue
+		}
+		c.fail("GI-10", "%v%s: broker %d is in the ISR %v of leader %d in epoch %d and has not what was committed below %d", g, when, id, p.ISR, p.Leader, p.LeaderEpoch, f)
+	}
+}
+
+// committed looks at a transaction of the metadata (GI-30, and the rules of elections).
+func (c *checker) committed(before, after *metadata.Image, cuts []controller.Cut) {
+	for _, t := range after.Topics() {
+		old := before.TopicByID(t.ID)
+		if old == t {
+			continue
+		}
+		for _, p := range t.Partitions {
+			g := c.ghost(segment.LogID{Topic: t.ID, Partition: p.Index})
+			g.replicated = t.Config(metadata.DurabilityConfig) == "replicated"
+			var was *metadata.Partition
+			if was = old.Partition(p.Index); was == p {
+				continue
+			}
+			g.states = append(g.states, fmt.Sprintf("%.4fs revision %d: %+v", c.w.loop.now.Seconds(), after.Revision, *p))
+			c.election(after, g, was, p, cuts)
+		}
+	}
+	for _, b := range after.Brokers() {
+		if was := before.Broker(b.ID); b.Fenced && was != nil && !was.Fenced {
+			c.fenced(after, b.ID)
+		}
+	}
+}
+
+// fenced looks at the moment in which a broker is taken for gone: it leaves every ISR
+// in which somebody stays of whom the controller knows that he is there. Who has not
+// been heard of in its term may be gone as well.
+func (c *checker) fenced(img *metadata.Image, id int32) {
+	c.looked("ISR")
+	for _, t := range img.Topics() {
+		for _, p := range t.Partitions {
+			if p.Leader == metadata.NoLeader || !slices.Contains(p.ISR, id) {
+				continue
+			}
+			if p.Leader == id || img.Broker(p.Leader).Eligible() && c.w.heard[p.Leader] == c.w.store.elected {
+				c.fail("ISR", "partition %d of %s: broker %d is fenced and stays in the ISR: %+v", p.Index, t.Name, id, *p)
+			}
+		}
+	}
+}
+
+func (c *checker) election(img *metadata.Image, g *ghost, was, p *metadata.Partition, cuts []controller.Cut) {
+	bad := func(format string, args ...any) {
+		c.fail("GI-30", "%v: %s: %+v after %+v", g, fmt.Sprintf(format, args...), *p, was)
+	}
+	c.looked("GI-30")
+	switch {
+	case p.Leader != metadata.NoLeader && !slices.Contains(p.ISR, p.Leader):
+		bad("the leader is not in the ISR")
+	case slices.ContainsFunc(p.ISR, func(id int32) bool { return slices.Contains(p.ELR, id) }):
+		bad("ISR and ELR have a member in common")
+	case slices.ContainsFunc(p.ISR, func(id int32) bool { return !slices.Contains(p.Replicas, id) }):
+		bad("a member of the ISR is no replica")
+	case was != nil && p.LeaderEpoch < was.LeaderEpoch:
+		bad("the leader epoch falls")
+	case was != nil && p.PartitionEpoch != was.PartitionEpoch+1:
+		bad("the partition epoch does not grow by one")
+	case was != nil && p.Leader != was.Leader && p.LeaderEpoch == was.LeaderEpoch:
+		bad("another leader in the same epoch")
+	}
+	if p.Leader == metadata.NoLeader {
+		return
+	}
+	if was != nil {
+		for _, id := range p.ISR {
+			if b := img.Broker(id); !slices.Contains(was.ISR, id) && (b == nil || b.Fenced) {
+				c.fail("ISR", "%v: %d joins the ISR and is fenced: %+v after %+v", g, id, *p, *was)
+			}
+		}
+	}
+	g.leaders[p.LeaderEpoch] = p.Leader
+	elected := was == nil || was.Leader != p.Leader
+	if !elected {
+		c.members(g, p, " after a change of the ISR")
+		return
+	}
+	cut := g.loose
+	for _, x := range cuts {
+		if x.Topic == g.id.Topic && x.Partition == g.id.Partition && (!x.Longest || g.replicated) {
+			cut = true
+		}
+	}
+	c.w.loop.note("elected", int64(p.Leader), int64(g.id.Partition), int64(p.LeaderEpoch), bit(cut))
+	c.looked("election")
+	l := c.w.brokers[p.Leader].log(g.id.Topic, g.id.Partition)
+	// The ISR that completes a reassignment may bring its own leader along.
+	if was != nil && !cut && !(was.Reassigning() && !p.Reassigning()) && !slices.Contains(slices.Concat(was.ISR, was.ELR), p.Leader) {
+		c.fail("election", "%v: %d leads, which was neither in the ISR nor in the ELR: %+v", g, p.Leader, *was)
+	}
+	g.allowed = cut
+	g.checked = -1
+	if !g.replicated {
+		c.begins(g, l, p)
+	}
+	c.members(g, p, " after an election")
+}
+
+// begins looks at a log with which somebody leads. One that a crash may have shortened
+// is looked at when its broker is there to lead: until then its registration may still
+// tell that something is missing.
+func (c *checker) begins(g *ghost, l *memLog, p *metadata.Partition) {
+	g.checked = p.LeaderEpoch
+	switch full := g.has(l, g.frontier()); {
+	case g.allowed, !full && g.loose:
+		// Even if it lacks nothing: what the leader before it, alive perhaps, commits
+		// from here on counts no more.
+		c.cut(g, l)
+	case !full:
+		c.fail("GI-13", "%v: the new leader %d in epoch %d has not what was committed below %d (its end %d)", g, p.Leader, p.LeaderEpoch, g.frontier(), end(l))
+	}
+	g.loose = false
+}
+
+func end(l *memLog) int64 {
+	if l == nil {
+		return 0
+	}
+	return l.end
+}
+
+// cut begins another version of what was committed: a leader was elected that lacks
+// some of it, as the operator allows.
+func (c *checker) cut(g *ghost, l *memLog) {
+	n := len(g.line)
+	for n > 0 && !g.has(l, g.line[n-1].end) {
+		n--
+	}
+	for _, t := range g.line[n:] {
+		delete(g.seen, t.from)
+	}
+	g.line = g.line[:n:n]
+	g.version++
+	g.told = 0
+	f := g.frontier()
+	g.acks = slices.DeleteFunc(g.acks, func(a acked) bool { return a.end > f })
+	c.w.loop.note("cut", int64(g.id.Partition), f, int64(g.version))
+	c.w.cuts++
+}
+
+func (c *checker) version(topic metadata.TopicID, index int32) int {
+	return c.ghost(segment.LogID{Topic: topic, Partition: index}).version
+}
+
+// acknowledged hears what a producer was told with acks=all.
+func (c *checker) acknowledged(topic metadata.TopicID, index int32, base int64, n int, pid int64, seq int32) {
+	g := c.ghost(segment.LogID{Topic: topic, Partition: index})
+	c.acked++
+	c.looked("GI-40")
+	from := sequence{pid, seq}
+	at, ok := g.seen[from]
+	if g.version > 0 && !ok {
+		return // a cut may have come before the answer did
+	}
+	if !ok || at != base {
+		c.fail("GI-40", "%v: batch %v was acknowledged at %d and is committed at %d (%v)", g, from, base, at, ok)
+		return
+	}
+	g.acks = append(g.acks, acked{base, base + int64(n), from})
+}
+
+// outOfOrder hears of a producer that was refused, because the broker lacks batches.
+func (c *checker) outOfOrder(p *writer, err error) {
+	g := c.ghost(segment.LogID{Topic: p.topic, Partition: p.index})
+	c.looked("GI-52")
+	if p.acks == -1 && g.version == 0 && !g.replicated {
+		c.fail("GI-52", "%v: a producer with acks=all that lost nothing is refused: %v", g, err)
+	}
+}
+
+// endTold hears of an end offset that a client was given (GI-13).
+func (c *checker) endTold(b *broker, topic metadata.TopicID, index int32, end int64) {
+	g := c.ghost(segment.LogID{Topic: topic, Partition: index})
+	p := c.w.store.image().Partition(topic, index)
+	if p == nil || g.version > 0 && p.Leader != b.id {
+		return
+	}
+	c.looked("GI-13 end")
+	if end < g.told {
+		c.fail("GI-13", "%v: broker %d tells end offset %d after %d was told", g, b.id, end, g.told)
+	}
+	g.told = end
+}
+
+// served hears of each answer to a consumer (GI-14).
+func (c *checker) served(b *broker, r *reader, res partition.ReadResult, bytes []byte, err error) {
+	g := c.ghost(segment.LogID{Topic: r.topic, Partition: r.index})
+	stale := g.version != r.version
+	if g.version > 0 {
+		p := c.w.store.image().Partition(r.topic, r.index)
+		stale = stale || p == nil || p.LeaderEpoch != res.LeaderEpoch
+	}
+	c.looked("GI-14 read")
+	if errors.Is(err, partition.ErrOutOfRange) && !stale {
+		c.fail("GI-14", "%v: broker %d in epoch %d refuses a consumer at %d: %v", g, b.id, res.LeaderEpoch, r.at, err)
+	}
+	if res.Diverging != nil && !stale {
+		c.fail("GI-14", "%v: broker %d in epoch %d tells a consumer at %d, epoch %d, that histories part: %+v", g, b.id, res.LeaderEpoch, r.at, r.last, *res.Diverging)
+	}
+	for rest := bytes; len(rest) > 0; {
+		batch, next, err := record.Next(rest)
+		if err != nil {
+			c.fail("GI-14", "%v: broker %d serves bytes that are no batches: %v", g, b.id, err)
+			return
+		}
+		rest = next
+		t, ok := g.endingAt(batch.NextOffset())
+		if batch.NextOffset() > res.HighWatermark || !stale && (!ok || t.base != batch.BaseOffset() || t.epoch != batch.PartitionLeaderEpoch() || t.from != (sequence{batch.ProducerID(), batch.BaseSequence()})) {
+			c.fail("GI-14", "%v: broker %d in epoch %d serves batch %d to %d of epoch %d, high watermark %d, which is not what was committed", g, b.id, res.LeaderEpoch, batch.BaseOffset(), batch.NextOffset(), batch.PartitionLeaderEpoch(), res.HighWatermark)
+			return
+		}
+	}
+}
+
+// full looks at everything.
+func (c *checker) full() {
+	for _, id := range c.w.ids {
+		for _, l := range c.w.brokers[id].disk.sorted() {
+			c.wellFormed(id, l)
+			c.replica(c.w.brokers[id], l.id)
+		}
+	}
+	img := c.w.store.image()
+	for _, t := range img.Topics() {
+		for _, p := range t.Partitions {
+			g := c.ghost(segment.LogID{Topic: t.ID, Partition: p.Index})
+			if p.Leader != metadata.NoLeader {
+				c.members(g, p, "")
+			}
+			for _, a := range g.acks {
+				if at, ok := g.seen[a.from]; !ok || at != a.base {
+					c.fail("GI-40", "%v: acknowledged batch %v at %d is gone", g, a.from, a.base)
+				}
+			}
+		}
+	}
+}
+
+// wellFormed reads a log from end to end (GI-01, GI-02, GI-03, GI-52).
+func (c *checker) wellFormed(node int32, l *memLog) {
+	g := c.ghost(l.id)
+	c.looked("GI-02")
+	var epochs epoch.Cache
+	last := committed{epoch: -1, end: l.start}
+	for i, m := range l.batches {
+		b := record.Batch(m.bytes)
+		if b.VerifyCRC() != nil || m.base < last.end && i > 0 || m.epoch < last.epoch {
+			c.fail("GI-01", "%v: broker %d has batch %d of epoch %d behind %d of epoch %d", g, node, m.base, m.epoch, last.end, last.epoch)
+			return
+		}
+		epochs.Assign(m.epoch, m.base)
+		last = committed{epoch: m.epoch, end: m.end}
+	}
+	for _, e := range epochs.Entries() {
+		a, x := epochs.End(e.Epoch, l.end)
+		if y, z := l.EpochEnd(e.Epoch); y != a || z != x {
+			c.fail("GI-03", "%v: broker %d answers %d, %d for epoch %d, a scan gives %d, %d", g, node, y, z, e.Epoch, a, x)
+		}
+	}
+	if l.start <= last.end && len(l.batches) > 0 && last.end != l.end {
+		c.fail("GI-01", "%v: broker %d has log end %d, its last batch ends at %d", g, node, l.end, last.end)
+	}
+}
