@@ -21,9 +21,22 @@ func TestStoreTLS(t *testing.T) {
 		return id
 	}
 	shake := func(server, client *identity) error {
-		a, b := net.Pipe()
-		defer a.Close()
+		// Not net.Pipe: a refusal and what the server still writes would wait for each other.
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		b, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
 		defer b.Close()
+		a, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
 		cfg := client.storeTLS()
 		cfg.ServerName = "127.0.0.1" // as etcd's client sets it
 		go func() { _ = tls.Server(a, server.serverTLS()).Handshake() }()
