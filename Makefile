@@ -106,7 +106,7 @@ CLUSTERRUN = $(GO) test -tags torture -count=1 -timeout 120m -v ./fixtures/clust
 powercut: ## kill -9 of all on a file system that loses what is not synced; and proof that a loss is seen
 	$(GO) build -tags torture,planted -o bin/lockstep-torture ./cmd/lockstep
 	LOCKSTEP_BIN=$(CURDIR)/bin/lockstep-torture $(KILLLOOP) -run '^TestPowerCut' -args -cycles $(CYCLES) -seed $(SEED)
-	LOCKSTEP_BIN=$(CURDIR)/bin/lockstep-torture $(CLUSTERRUN) -run '^TestPowerCut$$' -args -cycles $(CYCLES) -seed $(SEED)
+	LOCKSTEP_BIN=$(CURDIR)/bin/lockstep-torture $(CLUSTERRUN) -run '^TestPowerCut' -args -cycles $(CYCLES) -seed $(SEED)
 	LOCKSTEP_BIN=$(CURDIR)/bin/lockstep-torture $(HISTORY) -run '^TestHistoryPowerCut$$' -args -minutes $(or $(filter-out 10,$(MINUTES)),1) -seed $(SEED)
 
 history: build ## transactions, groups and rebalances under kill -9 for MINUTES (10), then every log against what clients saw (SEED= repeats)
