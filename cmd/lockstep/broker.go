@@ -585,12 +585,14 @@ func newMirrors(cfg *config.Config, live *liveConfig, b *broker, seams mirror.Op
 		attempts = -1 // off; the package's zero is its default
 	}
 	settings := live.mirrors()
+	groups := &kafka.MirrorGroups{NodeID: b.nodeID, Groups: b.groups, Image: b.controller.Image, Peers: b.peers}
 	o := mirror.Options{
 		NodeID: b.nodeID, ClusterID: b.clusterID, Controller: b.controller, Partitions: b.partitions,
-		CommitGroup: commitGroup(b.groups, b.controller),
+		CommitGroup: commitGroup(groups, b),
 		GroupsAbove: func(ctx context.Context, topic string, partition int32, end int64) ([]string, error) {
-			return b.groups.GroupsAbove(ctx, group.TopicPartition{Topic: topic, Partition: partition}, end)
+			return groups.Above(ctx, group.TopicPartition{Topic: topic, Partition: partition}, end)
 		},
+		Ask:               b.peers.Request,
 		Logger:            b.logger.With("part", "mirror"),
 		RefreshInterval:   settings.RefreshInterval,
 		RetryInitial:      cfg.Duration("mirror.failed.retry.initial.backoff.ms"),
@@ -605,9 +607,9 @@ func newMirrors(cfg *config.Config, live *liveConfig, b *broker, seams mirror.Op
 
 // commitGroup lets a mirror write group offsets without the two packages
 // knowing each other. The mirror may well be the first here to speak of groups.
-func commitGroup(groups *group.Coordinator, ctrl *controller.Controller) func(context.Context, string, []mirror.GroupOffset) ([]error, error) {
+func commitGroup(groups *kafka.MirrorGroups, b *broker) func(context.Context, string, []mirror.GroupOffset) ([]error, error) {
 	return func(ctx context.Context, id string, offsets []mirror.GroupOffset) ([]error, error) {
-		if _, err := groups.EnsureTopic(ctx, ctrl); err != nil {
+		if _, err := b.groups.EnsureTopic(ctx, b.controller); err != nil {
 			return nil, err
 		}
 		converted := make([]group.Offset, len(offsets))
@@ -617,7 +619,7 @@ func commitGroup(groups *group.Coordinator, ctrl *controller.Controller) func(co
 				converted[i].Metadata = *o.Metadata
 			}
 		}
-		errs, err := groups.CommitFromMirror(ctx, id, converted)
+		errs, err := groups.Commit(ctx, id, converted)
 		if errors.Is(err, group.ErrActive) {
 			err = mirror.ErrGroupActive
 		}

@@ -18,6 +18,8 @@ import (
 //   - A consumer without membership (generation -1, no member id) may commit
 //     while the group has no members.
 //   - Needs Read on the group, and on each topic.
+//   - With a private tagged field it is a mirror's, from another broker of this
+//     cluster: see mirrorgroups.go. It needs ClusterAction instead.
 //
 // v2–v4 carry a retention time, which the offsets keep; v5 drops it (KIP-211);
 // v6 leader epoch (KIP-320); v7 group instance id (KIP-345); v8 flexible; v9
@@ -39,7 +41,8 @@ func (s *Server) offsetCommit(r *request, body kmsg.Request) (kmsg.Response, err
 		commit.Retention = time.Duration(min(req.RetentionTimeMillis, maxMillis)) * time.Millisecond
 	}
 
-	inGroup := s.allowed(r, authz.Read, authz.Group, req.Group)
+	_, mirror := tagOf(&req.UnknownTags, tagFromMirror)
+	inGroup := mirror && s.allowedCluster(r, authz.ClusterAction) || !mirror && s.allowed(r, authz.Read, authz.Group, req.Group)
 	names := topicNames{s.o.Controller.Image(), req.Version >= 10}
 	var resp kmsg.OffsetCommitResponse
 	var stored []*int16 // where the answer for each of commit.Offsets goes
@@ -53,7 +56,7 @@ func (s *Server) offsetCommit(r *request, body kmsg.Request) (kmsg.Response, err
 		switch {
 		case !inGroup:
 			code = groupCode(errGroupDenied)
-		case (t != nil || !names.byID) && !s.allowedTopic(r, authz.Read, name):
+		case !mirror && (t != nil || !names.byID) && !s.allowedTopic(r, authz.Read, name):
 			code = groupCode(errTopicDenied)
 		}
 		for j := range rt.Partitions {
@@ -79,7 +82,13 @@ func (s *Server) offsetCommit(r *request, body kmsg.Request) (kmsg.Response, err
 	if len(stored) == 0 {
 		return &resp, nil
 	}
-	errs, err := s.o.Groups.Commit(r.ctx, commit)
+	var errs []error
+	var err error
+	if mirror {
+		errs, err = s.o.Groups.CommitFromMirror(r.ctx, commit.Group, commit.Offsets)
+	} else {
+		errs, err = s.o.Groups.Commit(r.ctx, commit)
+	}
 	if gaveUp(r, err) {
 		return nil, err
 	}

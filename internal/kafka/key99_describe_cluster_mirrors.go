@@ -14,8 +14,8 @@ import (
 //   - Tells state, offsets and lag of every partition of the named mirrors, or
 //     of all. Offsets are the high watermarks of both sides, -1 while nothing
 //     is known (P9). A mirror that does not exist is an entry with error 137.
-//   - States come from the metadata; offsets from the leaders, which in a
-//     cluster of one is this broker.
+//   - States come from the metadata; offsets from the leaders, which are asked
+//     (key 107). Those of a leader that does not answer in two seconds are -1.
 //   - Retry attempt and message stay until the failure is really over, so a
 //     partition that is trying again still shows why.
 //   - The lookup of last mirrored epochs by cluster id serves peers that do not
@@ -31,7 +31,7 @@ func (s *Server) registerDescribeClusterMirrors() { s.register(99, 0, 0, s.descr
 func (s *Server) describeClusterMirrors(r *request, body kmsg.Request) (kmsg.Response, error) {
 	req := body.(*wire.DescribeClusterMirrorsRequest)
 	resp := new(wire.DescribeClusterMirrorsResponse)
-	for _, m := range s.o.Mirrors.Describe(req.MirrorNames) {
+	for _, m := range s.o.Mirrors.Describe(r.ctx, req.MirrorNames) {
 		out := wire.DescribedMirror{MirrorName: m.Name, AuthorizedOperations: wire.UnknownAuthorizedOperations}
 		if len(req.MirrorNames) == 0 {
 			if !s.visible(r, authz.Describe, authz.ClusterMirror, m.Name) {

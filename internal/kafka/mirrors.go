@@ -11,8 +11,8 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/wire"
 )
 
-// registerMirrors adds the keys of cluster mirroring (KIP-1279). Keys 100, 101,
-// 105 and 107 are calls of the controller here and are not served.
+// registerMirrors adds the keys of cluster mirroring (KIP-1279). Keys 100, 101
+// and 105 are calls of the controller here and are not served.
 func (s *Server) registerMirrors() {
 	if s.o.Mirrors == nil {
 		return // no mirroring in this process: P4 says not to advertise it
@@ -27,6 +27,7 @@ func (s *Server) registerMirrors() {
 	s.registerResumeMirrorTopics()
 	s.registerDeleteClusterMirror()
 	s.registerRecoverMirrorTopics()
+	s.registerReadMirrorOffsets()
 }
 
 // mirrorErrorCode is errorCode for errors that only mirroring knows.

@@ -56,6 +56,12 @@ func (w *secured) requests() []rightsRequest {
 			return at(8, &kmsg.OffsetCommitRequest{Group: group, Generation: -1, Topics: []kmsg.OffsetCommitRequestTopic{{Topic: topic,
 				Partitions: []kmsg.OffsetCommitRequestTopicPartition{{}}}}})
 		}},
+		{"offset-commit-of-a-mirror", func() kmsg.Request {
+			req := &kmsg.OffsetCommitRequest{Group: group, Generation: -1, Topics: []kmsg.OffsetCommitRequestTopic{{Topic: topic,
+				Partitions: []kmsg.OffsetCommitRequestTopicPartition{{}}}}}
+			req.UnknownTags.Set(tagFromMirror, nil)
+			return at(8, req)
+		}},
 		{"offset-fetch", func() kmsg.Request {
 			return at(8, &kmsg.OffsetFetchRequest{Groups: []kmsg.OffsetFetchRequestGroup{{Group: group, MemberEpoch: -1,
 				Topics: []kmsg.OffsetFetchRequestGroupTopic{{Topic: topic, Partitions: one}}}}})
@@ -71,6 +77,11 @@ func (w *secured) requests() []rightsRequest {
 		{"sync-group", func() kmsg.Request { return at(3, &kmsg.SyncGroupRequest{Group: group, MemberID: "m"}) }},
 		{"describe-groups", func() kmsg.Request { return at(5, &kmsg.DescribeGroupsRequest{Groups: []string{group}}) }},
 		{"list-groups", func() kmsg.Request { return at(4, &kmsg.ListGroupsRequest{}) }},
+		{"list-groups-of-a-mirror", func() kmsg.Request {
+			req := &kmsg.ListGroupsRequest{}
+			req.UnknownTags.Set(tagGroupsAbove, append(make([]byte, 12), topic...))
+			return at(4, req)
+		}},
 		{"sasl-handshake", func() kmsg.Request { return at(1, &kmsg.SASLHandshakeRequest{Mechanism: "PLAIN"}) }},
 		{"sasl-authenticate", func() kmsg.Request { return at(2, &kmsg.SASLAuthenticateRequest{}) }},
 		{"api-versions", func() kmsg.Request {
@@ -189,6 +200,7 @@ func (w *secured) requests() []rightsRequest {
 		{"remove-topics-from-mirror", func() kmsg.Request {
 			return &wire.RemoveTopicsFromMirrorRequest{MirrorName: mirrorName, Topics: []string{topic}}
 		}},
+		{"read-mirror-offsets", func() kmsg.Request { return &wire.ReadMirrorOffsetsRequest{MirrorName: mirrorName} }},
 		{"last-mirrored-epochs", func() kmsg.Request { return &wire.LastMirroredEpochsRequest{MirrorName: mirrorName} }},
 		{"list-cluster-mirrors", func() kmsg.Request { return &wire.ListClusterMirrorsRequest{} }},
 		{"describe-cluster-mirrors", func() kmsg.Request {

@@ -1,10 +1,12 @@
 package mirror
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/internal/wire"
 )
 
 // Listing is one mirror in a list (key 98).
@@ -48,7 +50,8 @@ type DescribedTopic struct {
 }
 
 // DescribedPartition is the state and the position of one partition. Offsets and
-// lag are -1 while they mean nothing (P9).
+// lag are -1 while they mean nothing (P9), and while the partition's leader does not
+// answer.
 type DescribedPartition struct {
 	Index             int32
 	State             metadata.MirrorState
@@ -59,8 +62,9 @@ type DescribedPartition struct {
 	ErrorMessage      string
 }
 
-// Describe tells of the named mirrors, or of all.
-func (c *Coordinator) Describe(names []string) []Description {
+// Describe tells of the named mirrors, or of all: any broker of all partitions
+// (P8). States are the metadata's, offsets the leaders'.
+func (c *Coordinator) Describe(ctx context.Context, names []string) []Description {
 	img := c.image()
 	if len(names) == 0 {
 		for _, m := range img.Mirrors() {
@@ -73,10 +77,13 @@ func (c *Coordinator) Describe(names []string) []Description {
 		if img.Mirror(name) == nil {
 			d.Err = fmt.Errorf("%w: %s", controller.ErrUnknownMirror, name)
 		}
-		for _, t := range img.MirrorTopics(name) {
+		topics := img.MirrorTopics(name)
+		offsets := c.m.offsets(ctx, name, topics, func(t *metadata.Topic, p *metadata.Partition) bool { return copies(t.MirrorState(p)) })
+		for _, t := range topics {
 			dt := DescribedTopic{Name: t.Name, Partitions: make([]DescribedPartition, len(t.Partitions))}
 			for i, p := range t.Partitions {
-				dt.Partitions[i] = c.describe(t, p)
+				o, known := offsets[nameKey{t.Name, p.Index}]
+				dt.Partitions[i] = describe(t, p, o, known)
 			}
 			d.Topics = append(d.Topics, dt)
 		}
@@ -85,38 +92,22 @@ func (c *Coordinator) Describe(names []string) []Description {
 	return out
 }
 
-func (c *Coordinator) describe(t *metadata.Topic, p *metadata.Partition) DescribedPartition {
+func describe(t *metadata.Topic, p *metadata.Partition, o wire.MirrorOffsets, known bool) DescribedPartition {
 	d := DescribedPartition{Index: p.Index, State: t.MirrorState(p), SourceOffset: -1, DestinationOffset: -1, Lag: -1}
 	if m := t.MirrorPartition(p); m != nil {
 		d.RetryAttempt, d.ErrorMessage = m.RetryAttempt, m.ErrorMessage
 	}
-	switch d.State {
-	case metadata.StateMirroring, metadata.StateEpochFencing, metadata.StateULERecovery:
-	default:
+	if !known || !copies(d.State) || o.SourceOffset < 0 {
 		return d
 	}
-	r := c.m.replicaOf(nameKey{t.Name, p.Index})
-	ours := c.m.o.Partitions.ByID(t.ID, p.Index)
-	if r == nil || ours == nil {
-		return d
-	}
-	pos, _, ok := r.lastSeen()
-	if d.State == metadata.StateMirroring {
-		// What was seen before an interruption would show lag 0 until the first
-		// answer after it, whatever the source has written meanwhile.
-		ok = false
-	}
-	if a := r.current(); a != nil {
-		if now := a.pipeline.Position(); now.SourceHighWatermark >= 0 {
-			pos, ok = now, true
-		}
-	}
-	if !ok {
-		return d
-	}
-	d.SourceOffset, d.DestinationOffset = pos.SourceHighWatermark, ours.HighWatermark()
+	d.SourceOffset, d.DestinationOffset = o.SourceOffset, o.DestinationOffset
 	d.Lag = max(0, d.SourceOffset-d.DestinationOffset)
 	return d
+}
+
+// LocalOffsets is how far a partition is that this broker leads (key 107).
+func (c *Coordinator) LocalOffsets(topic string, partition int32) (wire.MirrorOffsets, bool) {
+	return c.m.LocalOffsets(topic, partition)
 }
 
 // EpochQuery asks for the last mirrored epoch of a partition. A topic id counts

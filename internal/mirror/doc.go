@@ -62,7 +62,8 @@
 //   - A partition that grew while its topic is paused stays UNKNOWN until the
 //     resume.
 //   - A stop that is repeated does not append a second producer id reset.
-//   - The once-per-mirror work is done by the live broker with the lowest id.
+//   - The once-per-mirror work is done by one live broker, another one for each
+//     mirror (owner.go).
 //
 // # What is left out
 //

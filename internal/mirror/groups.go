@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/source"
+	"github.com/lockstep-kafka/lockstep/internal/wire"
 )
 
 // ErrGroupActive is what Options.CommitGroup returns for a group with members
@@ -40,13 +43,16 @@ func (p *peer) syncGroups(ctx context.Context, cluster *source.Cluster, mirror *
 	if err != nil {
 		return err
 	}
+	elsewhere := p.m.offsets(ctx, p.name, slices.Collect(maps.Values(topics)), func(_ *metadata.Topic, mp *metadata.Partition) bool {
+		return mp.Leader != p.m.o.NodeID
+	})
 	var firstErr error
 	failed := 0
 	for _, g := range groups {
 		if !wantedGroup(g, include, exclude) {
 			continue
 		}
-		if err := p.syncGroup(ctx, cluster, g.ID, topics); err != nil {
+		if err := p.syncGroup(ctx, cluster, g.ID, topics, elsewhere); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -72,7 +78,7 @@ func wantedGroup(g source.Group, include, exclude *regexp.Regexp) bool {
 	return include.MatchString(g.ID) && !exclude.MatchString(g.ID)
 }
 
-func (p *peer) syncGroup(ctx context.Context, cluster *source.Cluster, group string, topics map[string]*metadata.Topic) error {
+func (p *peer) syncGroup(ctx context.Context, cluster *source.Cluster, group string, topics map[string]*metadata.Topic, elsewhere map[nameKey]wire.MirrorOffsets) error {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout())
 	defer cancel()
 	committed, err := cluster.GroupOffsets(ctx, group)
@@ -85,7 +91,7 @@ func (p *peer) syncGroup(ctx context.Context, cluster *source.Cluster, group str
 		if t == nil || c.Offset < 0 {
 			continue
 		}
-		o, ok := p.translate(t, c)
+		o, ok := p.translate(t, c, elsewhere)
 		if !ok {
 			continue
 		}
@@ -109,23 +115,29 @@ func (p *peer) syncGroup(ctx context.Context, cluster *source.Cluster, group str
 }
 
 // translate is what is committed here for a commit on the source: the same
-// offset, kept inside our log (W52). Log start and end are the leader's.
-func (p *peer) translate(t *metadata.Topic, c source.GroupOffset) (GroupOffset, bool) {
-	ours := p.m.o.Partitions.ByID(t.ID, c.Partition)
-	if ours == nil {
-		return GroupOffset{}, false
+// offset, kept inside our log (W52). Log start and end are the leader's; elsewhere
+// is what those of other brokers said.
+func (p *peer) translate(t *metadata.Topic, c source.GroupOffset, elsewhere map[nameKey]wire.MirrorOffsets) (GroupOffset, bool) {
+	at, ok := p.m.LocalOffsets(t.Name, c.Partition)
+	if !ok {
+		if at, ok = elsewhere[nameKey{t.Name, c.Partition}]; !ok || at.LogStart < 0 || at.LogEnd < 0 {
+			return GroupOffset{}, false
+		}
 	}
-	info := ours.Info()
-	if !info.Leader || info.Offline != nil {
-		return GroupOffset{}, false
-	}
-	o := GroupOffset{Topic: c.Topic, Partition: c.Partition, Offset: clampOffset(c.Offset, info.LogStart, info.LogEnd), LeaderEpoch: -1}
+	o := GroupOffset{Topic: c.Topic, Partition: c.Partition, Offset: clampOffset(c.Offset, at.LogStart, at.LogEnd), LeaderEpoch: -1}
 	if o.Offset == c.Offset {
 		o.LeaderEpoch, o.Metadata = c.LeaderEpoch, c.Metadata
 		return o, true
 	}
-	if epoch, ok := ours.Log().EpochAt(o.Offset); ok {
-		o.LeaderEpoch = epoch
+	if ours := p.m.o.Partitions.ByID(t.ID, c.Partition); ours != nil && ours.Log() != nil {
+		// A follower has the leader's epochs, as far as it has its records.
+		if epoch, ok := ours.Log().EpochAt(o.Offset); ok {
+			o.LeaderEpoch = epoch
+			return o, true
+		}
+	}
+	if o.Offset == at.LogEnd {
+		o.LeaderEpoch = at.LastEpoch
 	}
 	return o, true
 }

@@ -260,6 +260,10 @@ func (m *Manager) followMirrors(prev, next *metadata.Image) {
 	}
 	for _, mirror := range next.Mirrors() {
 		p := m.peer(mirror.Name)
+		if p != nil && prev != nil && !m.owns(prev, mirror.Name) && m.owns(next, mirror.Name) {
+			p.log.Info("this broker does the mirror's own work from now on")
+			p.wake()
+		}
 		switch {
 		case p == nil:
 			p = newPeer(m, mirror)

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"github.com/lockstep-kafka/lockstep/internal/clock"
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
@@ -41,6 +43,9 @@ type Options struct {
 	// lie above end, so that a truncation can rewrite them (W55). Nil: they are
 	// left as they are.
 	GroupsAbove func(ctx context.Context, topic string, partition int32, end int64) ([]string, error)
+
+	// Ask sends a request to another broker of this cluster. Nil: there is none.
+	Ask func(ctx context.Context, broker int32, req kmsg.Request) (kmsg.Response, error)
 
 	// Truncation and UncleanElection decide what may be lost (D19). Nil: the
 	// built-in policies, which do what the specification says.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/lockstep-kafka/lockstep/internal/epoch"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
@@ -206,7 +207,12 @@ func (t *task) rewindGroups(end int64) {
 	if o.GroupsAbove == nil || o.CommitGroup == nil {
 		return
 	}
+	deadline := o.Clock.Now().Add(rewindPatience)
 	groups, err := o.GroupsAbove(t.ctx, t.r.key.topic, t.r.key.index, end)
+	for err != nil && t.ctx.Err() == nil && o.Clock.Now().Before(deadline) {
+		t.sleep(rewindPause) // a coordinator is about to move, or loads
+		groups, err = o.GroupsAbove(t.ctx, t.r.key.topic, t.r.key.index, end)
+	}
 	if err != nil {
 		t.log().Warn("committed offsets above the cut could not be listed", "offset", end, "err", err)
 		return
@@ -220,5 +226,22 @@ func (t *task) rewindGroups(end int64) {
 		if err != nil {
 			t.log().Warn("committed offset above the cut was left", "group", g, "offset", end, "err", err)
 		}
+	}
+}
+
+const (
+	// rewindPatience is how long a cut waits for coordinators of groups that cannot be
+	// asked: longer than a broker's death goes unnoticed. The cut is not undone by
+	// what they say.
+	rewindPatience = 20 * time.Second
+	rewindPause    = 250 * time.Millisecond
+)
+
+func (t *task) sleep(d time.Duration) {
+	timer := t.r.m.o.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-t.ctx.Done():
 	}
 }

@@ -87,7 +87,8 @@ func (p *peer) refresh(ctx context.Context) {
 		p.sync.away = false
 		p.wakeFailed(attached)
 	}
-	if !p.m.leadsMirrors(img) {
+	if !p.m.owns(img, p.name) {
+		clear(p.sync.configs) // whoever owned the mirror meanwhile knows better (W48)
 		return
 	}
 	p.note(syncConfigs, p.syncConfigs(ctx, cluster, mirror, attached))
@@ -104,17 +105,6 @@ func mirroredTopics(img *metadata.Image, mirror string) []*metadata.Topic {
 	return slices.DeleteFunc(img.MirrorTopics(mirror), func(t *metadata.Topic) bool {
 		return t.Attachment().Desired == metadata.DesiredStopped
 	})
-}
-
-// leadsMirrors reports whether this broker does the work that is done once per
-// mirror: the live broker with the lowest id does.
-func (m *Manager) leadsMirrors(img *metadata.Image) bool {
-	for _, b := range img.Brokers() {
-		if !b.Fenced {
-			return b.ID == m.o.NodeID
-		}
-	}
-	return true
 }
 
 // checkSource compares the source's cluster id with the one learnt at creation
@@ -224,7 +214,7 @@ func (p *peer) syncTopics(ctx context.Context, img *metadata.Image, attached []*
 		}
 	}
 	p.sync.missing = missing
-	if len(grown) > 0 && p.m.leadsMirrors(img) {
+	if len(grown) > 0 && p.m.owns(img, p.name) {
 		for _, res := range p.m.o.Controller.CreatePartitions(ctx, grown, false) {
 			if res.Err != nil {
 				errs = append(errs, fmt.Errorf("grow %s: %w", res.Name, res.Err))

@@ -210,7 +210,7 @@ func (w *world) until(what string, ok func() bool) {
 
 func (w *world) dump() string {
 	var b bytes.Buffer
-	for _, d := range w.c.Describe(nil) {
+	for _, d := range w.c.Describe(context.Background(), nil) {
 		for _, t := range d.Topics {
 			for _, p := range t.Partitions {
 				b.WriteString(strings.Join([]string{d.Name, t.Name, p.State.String(), p.ErrorMessage}, " ") + "\n")
@@ -221,7 +221,7 @@ func (w *world) dump() string {
 }
 
 func (w *world) partition(topic string, p int32) DescribedPartition {
-	for _, d := range w.c.Describe(nil) {
+	for _, d := range w.c.Describe(context.Background(), nil) {
 		for _, t := range d.Topics {
 			if t.Name == topic && int(p) < len(t.Partitions) {
 				return t.Partitions[p]

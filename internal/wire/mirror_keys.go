@@ -2,10 +2,10 @@ package wire
 
 import "github.com/twmb/franz-go/pkg/kmsg"
 
-// MirrorKeys are the mirror keys that cross the wire, ascending. Keys 100, 101,
-// 105 and 107 are commands between the members of one cluster; here they are
-// calls of the controller.
-var MirrorKeys = []int16{94, 95, 96, 97, 98, 99, 102, 103, 104, 106}
+// MirrorKeys are the mirror keys that cross the wire, ascending. Keys 100, 101
+// and 105 are commands between the members of one cluster; here they are calls of
+// the controller.
+var MirrorKeys = []int16{94, 95, 96, 97, 98, 99, 102, 103, 104, 106, 107}
 
 func init() {
 	for key, f := range map[int16]func() kmsg.Request{
@@ -19,6 +19,7 @@ func init() {
 		103: func() kmsg.Request { return new(ResumeMirrorTopicsRequest) },
 		104: func() kmsg.Request { return new(DeleteClusterMirrorRequest) },
 		106: func() kmsg.Request { return new(RecoverMirrorTopicsRequest) },
+		107: func() kmsg.Request { return new(ReadMirrorOffsetsRequest) },
 	} {
 		mirrorRequests[key-firstMirrorKey] = f
 	}
