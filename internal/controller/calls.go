@@ -185,7 +185,9 @@ func (c *Controller) WriteMirrorStates(ctx context.Context, mirror string, write
 		if results[i].Err = rep.err; rep.err == nil {
 			results[i].Err = rep.items[i].err
 			for _, ch := range rep.items[i].changes {
-				results[i].StateEpoch = ch.(putState).State.StateEpoch
+				if ch, ok := ch.(putState); ok {
+					results[i].StateEpoch = ch.State.StateEpoch
+				}
 			}
 		}
 	}

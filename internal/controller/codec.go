@@ -356,7 +356,8 @@ func getJSON(value []byte, v any) error {
 
 // encodePartition: version; replicas; ISR; leader; leader epoch; partition epoch; and,
 // unless all of them are empty, as with most partitions, adding and removing
-// replicas, ELR and last known ELR.
+// replicas, ELR and last known ELR; and, if there was one, the barrier with its stale
+// replicas.
 func encodePartition(p *metadata.Partition) []byte {
 	b := append(make([]byte, 0, 16), recordVersion)
 	b = appendInts(b, p.Replicas)
@@ -364,11 +365,21 @@ func encodePartition(p *metadata.Partition) []byte {
 	b = binary.AppendVarint(b, int64(p.Leader))
 	b = binary.AppendVarint(b, int64(p.LeaderEpoch))
 	b = binary.AppendVarint(b, int64(p.PartitionEpoch))
-	if len(p.AddingReplicas)+len(p.RemovingReplicas)+len(p.ELR)+len(p.LastKnownELR) == 0 {
+	if len(p.AddingReplicas)+len(p.RemovingReplicas)+len(p.ELR)+len(p.LastKnownELR) == 0 && p.Barrier == 0 {
 		return b
 	}
 	for _, list := range [][]int32{p.AddingReplicas, p.RemovingReplicas, p.ELR, p.LastKnownELR} {
 		b = appendInts(b, list)
+	}
+	if p.Barrier == 0 {
+		return b
+	}
+	b = binary.AppendVarint(b, int64(p.Barrier))
+	b = binary.AppendUvarint(b, uint64(len(p.Stale)))
+	for _, s := range p.Stale {
+		b = binary.AppendVarint(b, int64(s.ID))
+		b = binary.AppendVarint(b, int64(s.Barrier))
+		b = binary.AppendVarint(b, s.Offset)
 	}
 	return b
 }
@@ -379,6 +390,12 @@ func decodePartition(value []byte) (*metadata.Partition, error) {
 	p := &metadata.Partition{Replicas: r.ints(), ISR: r.ints(), Leader: r.int32(), LeaderEpoch: r.int32(), PartitionEpoch: r.int32()}
 	if len(r.b) > 0 {
 		p.AddingReplicas, p.RemovingReplicas, p.ELR, p.LastKnownELR = r.someInts(), r.someInts(), r.someInts(), r.someInts()
+	}
+	if len(r.b) > 0 {
+		p.Barrier = r.int32()
+		for range r.count() {
+			p.Stale = append(p.Stale, metadata.StaleReplica{ID: r.int32(), Barrier: r.int32(), Offset: r.int64()})
+		}
 	}
 	return p, r.end()
 }

@@ -252,6 +252,16 @@ type MirrorStateWrite struct {
 	// ClearFailure forgets the failure info: the first data after a retry
 	// passed its checks (S14, W39). Not for FAILED.
 	ClearFailure bool
+	// Gate is for MIRRORING: the gate that was passed. Nil: none was.
+	Gate *MirrorGate
+}
+
+// MirrorGate is a gate (9.6.4) that a mirror partition passed. Replicas that are not
+// in it are stale from now on, and cut to Target before they follow or lead (O4).
+type MirrorGate struct {
+	Target         int64   // where the leader cut its log
+	Confirmed      []int32 // who has, the leader among them
+	PartitionEpoch int32   // in which this was found; refused if it is over: another may be in the ISR
 }
 
 // MirrorStateResult answers one write. StateEpoch is the stored one, also with

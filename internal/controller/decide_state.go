@@ -3,6 +3,7 @@ package controller
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
@@ -34,7 +35,55 @@ func decideWriteState(img *metadata.Image, c writeState) ([]Change, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mirror %s: write state of %s-%d: %w", c.Mirror, t.Name, p.Index, err)
 	}
-	return []Change{putState{t.ID, p.Index, next}}, nil
+	changes := []Change{putState{t.ID, p.Index, next}}
+	if c.Gate != nil {
+		gated, err := passGate(p, c.Gate)
+		if err != nil {
+			return nil, fmt.Errorf("mirror %s: write state of %s-%d: %w", c.Mirror, t.Name, p.Index, err)
+		}
+		if gated != nil {
+			changes = append(changes, putPartition{t.ID, gated})
+		}
+	}
+	return changes, nil
+}
+
+// passGate remembers the replicas that a gate left out (O4); nil if there is nothing
+// to remember. It raises the partition epoch, so that no ISR is taken that was
+// proposed for what a replica had before.
+//
+// One that was left out before and has not shown up since may have to go further back
+// than this gate did.
+func passGate(p *metadata.Partition, g *MirrorGate) (*metadata.Partition, error) {
+	if g.Target < 0 {
+		return nil, fmt.Errorf("%w: a gate at %d", ErrInvalidRequest, g.Target)
+	}
+	if g.PartitionEpoch != p.PartitionEpoch {
+		return nil, fmt.Errorf("%w: the gate was passed in %d, it is %d", ErrInvalidUpdateVersion, g.PartitionEpoch, p.PartitionEpoch)
+	}
+	next := *p
+	next.Stale = nil
+	for _, id := range p.Replicas {
+		if slices.Contains(g.Confirmed, id) {
+			continue
+		}
+		s := metadata.StaleReplica{ID: id, Barrier: p.Barrier + 1, Offset: g.Target}
+		if before := p.StaleReplica(id); before != nil {
+			s.Offset = min(s.Offset, before.Offset)
+		}
+		next.Stale = append(next.Stale, s)
+	}
+	if len(next.Stale) == 0 && len(p.Stale) == 0 {
+		return nil, nil
+	}
+	if len(next.Stale) > 0 {
+		if p.Barrier == math.MaxInt32 {
+			return nil, fmt.Errorf("%w: barriers are used up", ErrInvalidRequest)
+		}
+		next.Barrier++
+	}
+	next.PartitionEpoch++
+	return &next, nil
 }
 
 func nextState(cur *metadata.MirrorPartition, c writeState) (*metadata.MirrorPartition, error) {

@@ -140,8 +140,30 @@ type Partition struct {
 	// from an unclean stop. If the other two are empty, the partition waits for
 	// all of them to report their ends (rule 8; see WaitsForEnds).
 	ELR, LastKnownELR []int32
+	// Barrier counts the cuts of a mirror that left replicas out, and Stale are those
+	// replicas, by id (spec O4).
+	Barrier int32
+	Stale   []StaleReplica
 	// Mirror is what the mirror leader recorded, nil if nothing yet (UNKNOWN).
 	Mirror *MirrorPartition
+}
+
+// StaleReplica was away when the others cut their logs for a mirror. It cuts its own
+// to Offset before it follows or leads again, once for each Barrier.
+type StaleReplica struct {
+	ID, Barrier int32
+	Offset      int64
+}
+
+// StaleReplica is the cut that a replica has to make, nil if none. Whether it has
+// made it already, it knows itself.
+func (p *Partition) StaleReplica(id int32) *StaleReplica {
+	for i := range p.Stale {
+		if p.Stale[i].ID == id {
+			return &p.Stale[i]
+		}
+	}
+	return nil
 }
 
 // MirrorPartition is the recorded state of one mirror partition, and its last

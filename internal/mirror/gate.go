@@ -1,15 +1,20 @@
 package mirror
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/lockstep-kafka/lockstep/internal/controller"
+)
 
 // gateView is everything the gate looks at, read anew at each evaluation (C8).
 type gateView struct {
-	leader      int32
-	leaderEpoch int32
-	replicas    []int32 // assigned, joining ones included
-	isr         []int32
-	minISR      int
-	unclean     bool // mirror.support.unclean.leader.election
+	leader         int32
+	leaderEpoch    int32
+	partitionEpoch int32   // grows with each change of the ISR
+	replicas       []int32 // assigned, joining ones included
+	isr            []int32
+	minISR         int
+	unclean        bool // mirror.support.unclean.leader.election
 }
 
 // gateVerdict is what the gate wants next.
@@ -80,6 +85,21 @@ func (g *gate) evaluate(v gateView) (verdict gateVerdict, missing []int32) {
 func (g *gate) cut(leaderEpoch int32, logEnd int64) {
 	g.truncated, g.epoch, g.logEnd = true, leaderEpoch, logEnd
 	g.confirmed = make(map[int32]bool)
+}
+
+// passed is what the metadata remember of a gate: who went through, and hence who
+// did not (O4). Nil where there is one replica.
+func (g *gate) passed(v gateView) *controller.MirrorGate {
+	if len(v.replicas) < 2 {
+		return nil
+	}
+	through := &controller.MirrorGate{Target: g.logEnd, PartitionEpoch: v.partitionEpoch}
+	for _, r := range v.replicas {
+		if r == v.leader || g.confirmed[r] {
+			through.Confirmed = append(through.Confirmed, r)
+		}
+	}
+	return through
 }
 
 // fetched notes a follower's fetch. Only one made in the current leadership,

@@ -374,7 +374,7 @@ func (m *Manager) forget(r *replica) {
 
 func viewOf(t *metadata.Topic, p *metadata.Partition) gateView {
 	return gateView{
-		leader: p.Leader, leaderEpoch: p.LeaderEpoch, replicas: p.Replicas, isr: p.ISR,
+		leader: p.Leader, leaderEpoch: p.LeaderEpoch, partitionEpoch: p.PartitionEpoch, replicas: p.Replicas, isr: p.ISR,
 		minISR: int(t.ConfigInt("min.insync.replicas")), unclean: t.ConfigBool(metadata.MirrorULEConfig),
 	}
 }

@@ -112,7 +112,7 @@ type stateWrite struct {
 func (r *replica) stateWrite(w wish) stateWrite {
 	out := controller.MirrorStateWrite{
 		Topic: r.id.topic, Partition: r.id.index, State: w.to,
-		LeaderEpoch: r.machine.view.leaderEpoch, StateEpoch: r.machine.stateEpoch, ClearFailure: w.clear,
+		LeaderEpoch: r.machine.view.leaderEpoch, StateEpoch: r.machine.stateEpoch, ClearFailure: w.clear, Gate: w.gate,
 	}
 	if w.to == metadata.StateFailed {
 		f := r.machine.failureToWrite(w)

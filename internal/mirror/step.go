@@ -59,9 +59,10 @@ type machine struct {
 // wish is a transition with what goes into its write.
 type wish struct {
 	to        metadata.MirrorState
-	message   string // with FAILED
-	retryable bool   // with FAILED
-	clear     bool   // forget the failure info (S14)
+	message   string                 // with FAILED
+	retryable bool                   // with FAILED
+	clear     bool                   // forget the failure info (S14)
+	gate      *controller.MirrorGate // with MIRRORING: the gate that was passed
 }
 
 // action is something a leader does in a state. Each is idempotent, because a
@@ -384,6 +385,10 @@ func (m *machine) recorded(in recorded) []effect {
 		// this machine or a new start.
 		m.wanting = false
 		return nil
+	case errors.Is(in.err, controller.ErrInvalidUpdateVersion):
+		// The ISR has changed since the gate was passed: look again when we know how.
+		m.wanting = false
+		return []effect{{kind: effectTimer, timer: timerRewrite, delay: rewriteDelay}}
 	case errors.Is(in.err, controller.ErrUnknownTopicID), errors.Is(in.err, controller.ErrUnknownTopic),
 		errors.Is(in.err, controller.ErrUnknownMirror), errors.Is(in.err, controller.ErrTopicNotInMirror):
 		m.wanting = false // deleted meanwhile
@@ -504,7 +509,7 @@ func (m *machine) passGate() []effect {
 	case gateTruncate:
 		return m.run(actCut)
 	case gatePass:
-		return m.go_(wish{to: metadata.StateMirroring})
+		return m.go_(wish{to: metadata.StateMirroring, gate: m.gate.passed(m.view)})
 	}
 	return nil
 }
@@ -587,6 +592,7 @@ func (m *machine) due(t timerKind) []effect {
 		if m.wanting && !m.writing {
 			return m.write()
 		}
+		return m.passGate()
 	case timerWake:
 		if m.state == metadata.StateMirroring && !m.wanting && !m.fetching && m.action == actNone {
 			return m.run(actMirror)

@@ -3,6 +3,7 @@ package mirror
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -538,4 +539,33 @@ func TestMachineAlwaysStops(t *testing.T) {
 			rt.Fatalf("still %v; action %v, wanting %v %v", s.m.state, s.m.action, s.m.wanting, s.m.want)
 		}
 	})
+}
+
+// One of three replicas is away when the others cut. The write of MIRRORING says so;
+// when the ISR has changed meanwhile it is void, and the gate waits for whoever came.
+func TestMachineGateLeavesReplicasOut(t *testing.T) {
+	s := newScript(t)
+	s.view.replicas, s.view.isr, s.view.minISR, s.view.partitionEpoch = []int32{1, 2, 3}, []int32{1, 2}, 2, 4
+	s.lead(metadata.DesiredMirroring)
+	s.answer()
+	s.done(outcome{target: 120})
+	s.done(outcome{logEnd: 118})
+	s.trace = nil
+	s.input(fetchedBy{replica: 2, leaderEpoch: 5, offset: 118})
+	s.expect("write MIRRORING")
+	want := &controller.MirrorGate{Target: 118, Confirmed: []int32{1, 2}, PartitionEpoch: 4}
+	if got := s.writes[0].gate; !reflect.DeepEqual(got, want) {
+		t.Errorf("the write says %+v, want %+v", got, want)
+	}
+	s.refuse(controller.ErrInvalidUpdateVersion)
+	s.expect("rewrite in 100ms")
+	s.view.isr, s.view.partitionEpoch = []int32{1, 2, 3}, 5
+	s.show()
+	s.input(due{timerRewrite})
+	s.expect()
+	s.input(fetchedBy{replica: 3, leaderEpoch: 5, offset: 100})
+	s.expect("write MIRRORING")
+	if got := s.writes[0].gate; len(got.Confirmed) != 3 || got.PartitionEpoch != 5 {
+		t.Errorf("the write says %+v", got)
+	}
 }

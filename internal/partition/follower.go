@@ -89,6 +89,8 @@ func (p *Partition) followingLocked(leaderEpoch int32) (*view, error) {
 		return v, ErrUnknown
 	case v.offline != nil:
 		return v, fmt.Errorf("%w: %w", ErrStorage, v.offline)
+	case v.barred:
+		return v, errBarred
 	case v.leader || leaderEpoch != v.leaderEpoch:
 		return v, fmt.Errorf("%w: a follower's fetch of epoch %d, partition has %d", ErrFencedEpoch, leaderEpoch, v.leaderEpoch)
 	}

@@ -287,10 +287,10 @@ func (m *Manager) openLog(dir *logDir, id segment.LogID, config segment.Config) 
 		return m.disk.Open(id)
 	}
 	log, err := dir.store.OpenLog(id.Topic, id.Partition, config)
-	if err != nil {
+	if log == nil {
 		return nil, err // not a nil pointer in an interface
 	}
-	return log, nil
+	return log, err // one that is damaged is there, and can be repaired
 }
 
 func (m *Manager) drop(t *metadata.Topic) {

@@ -35,6 +35,10 @@ type Partition struct {
 	partitionEpoch int32 // guarded by appendMu
 	// watch hears of followers' fetches, see WatchFetches; guarded by appendMu.
 	watch func(replica, leaderEpoch int32, offset int64)
+	// barrier is the last truncation barrier that is known to be behind the log, and
+	// bar the one that is being passed; guarded by appendMu.
+	barrier int32
+	bar     *metadata.StaleReplica
 	// verifying are the transactions about which the coordinator is being asked.
 	verifying verifications // guarded by appendMu
 
@@ -62,6 +66,7 @@ type view struct {
 	highWatermark int64
 	offline       error // why the log cannot be used; nil if it can
 	gone          bool  // topic deleted or broker closing
+	barred        bool  // a truncation barrier is not behind it: it neither follows nor leads
 
 	replicas []int32
 	// confirmed: of a leader, the ISR has everything that the log had when its
@@ -197,6 +202,7 @@ func (p *Partition) update(t *metadata.Topic, mp *metadata.Partition, settings t
 		next.confirmed = false
 	}
 	p.partitionEpoch = mp.PartitionEpoch
+	p.barLocked(mp, &next)
 	p.shared.lead(p, next.leader && len(mp.Replicas) > 1)
 	if p.log != nil {
 		p.log.SetHighWatermark(next.highWatermark)
@@ -305,6 +311,8 @@ func (v *view) usable() error {
 		return fmt.Errorf("%w: %w", ErrStorage, v.offline)
 	case !v.leader:
 		return ErrNotLeader
+	case v.barred:
+		return errBarred
 	case v.lease != nil && !v.lease():
 		return fmt.Errorf("%w: its session with the controller may have ended", ErrNotLeader)
 	}

@@ -55,6 +55,14 @@ func (p *Partition) ReadReplica(r ReadRequest, f Replica) (ReadResult, error) {
 	if res.View, err = p.log.Read(r.Offset, r.MaxBytes, end, r.AtLeastOne); err != nil {
 		return res, p.readError(err)
 	}
+	// What was read is of the leadership that the follower named. An ordinary batch
+	// of a later one has an epoch that gives it away, a mirrored one has the source's
+	// (spec 10.2).
+	if now := p.view.Load(); now.leaderEpoch != v.leaderEpoch || !now.leader {
+		res.View.Release()
+		res.View = segment.View{}
+		return res, p.wrap(fmt.Errorf("%w: %d ended while it was read", ErrFencedEpoch, v.leaderEpoch))
+	}
 	return res, nil
 }
 

@@ -308,7 +308,7 @@ func (f *follower) release() {
 func (f *follower) place() {
 	m := f.m
 	p := m.o.Partitions.ByID(f.id.topic, f.id.index)
-	if p == nil || !p.Opened() || p.Info().Offline != nil {
+	if p == nil || !p.Opened() || p.Info().Offline != nil || p.Barred() {
 		f.retry() // it comes back when its disk does, or is repaired
 		return
 	}

@@ -1,0 +1,54 @@
+package controller
+
+import (
+	"errors"
+	"reflect"
+	"testing"
+
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+)
+
+// Who was left out of a gate is remembered until a gate that it passed, and goes back
+// as far as the furthest of those it missed.
+func TestPassGate(t *testing.T) {
+	stale := func(id, barrier int32, offset int64) metadata.StaleReplica {
+		return metadata.StaleReplica{ID: id, Barrier: barrier, Offset: offset}
+	}
+	for name, c := range map[string]struct {
+		before    []metadata.StaleReplica
+		barrier   int32
+		target    int64
+		confirmed []int32
+		want      []metadata.StaleReplica
+		number    int32
+		unchanged bool
+	}{
+		"all of them":              {confirmed: []int32{1, 2, 3}, target: 120, unchanged: true},
+		"one is away":              {confirmed: []int32{1, 2}, target: 120, want: []metadata.StaleReplica{stale(3, 1, 120)}, number: 1},
+		"and stays away":           {[]metadata.StaleReplica{stale(3, 1, 120)}, 1, 200, []int32{1, 2}, []metadata.StaleReplica{stale(3, 2, 120)}, 2, false},
+		"a later gate cuts deeper": {[]metadata.StaleReplica{stale(3, 1, 120)}, 1, 80, []int32{1, 2}, []metadata.StaleReplica{stale(3, 2, 80)}, 2, false},
+		"another one is away":      {[]metadata.StaleReplica{stale(3, 1, 120)}, 1, 200, []int32{1, 3}, []metadata.StaleReplica{stale(2, 2, 200)}, 2, false},
+		"it is back":               {[]metadata.StaleReplica{stale(3, 1, 120)}, 1, 200, []int32{1, 2, 3}, nil, 1, false},
+		"it has no replica now":    {[]metadata.StaleReplica{stale(9, 1, 120)}, 1, 200, []int32{1, 2, 3}, nil, 1, false},
+	} {
+		p := &metadata.Partition{Replicas: []int32{1, 2, 3}, PartitionEpoch: 7, Barrier: c.barrier, Stale: c.before}
+		got, err := passGate(p, &MirrorGate{Target: c.target, Confirmed: c.confirmed, PartitionEpoch: 7})
+		switch {
+		case err != nil || (got == nil) != c.unchanged:
+			t.Errorf("%s: %+v, %v", name, got, err)
+		case got == nil:
+		case !reflect.DeepEqual(got.Stale, c.want) || got.Barrier != c.number || got.PartitionEpoch != 8:
+			t.Errorf("%s: %+v", name, got)
+		}
+		if got != nil {
+			again, err := decodePartition(encodePartition(got))
+			if err != nil || again.Barrier != got.Barrier || !reflect.DeepEqual(again.Stale, got.Stale) {
+				t.Errorf("%s: stored as %+v, %v", name, again, err)
+			}
+		}
+	}
+	p := &metadata.Partition{Replicas: []int32{1, 2, 3}, PartitionEpoch: 8}
+	if _, err := passGate(p, &MirrorGate{Confirmed: []int32{1, 2}, PartitionEpoch: 7}); !errors.Is(err, ErrInvalidUpdateVersion) {
+		t.Errorf("the ISR has changed meanwhile: %v", err)
+	}
+}
