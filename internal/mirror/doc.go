@@ -70,7 +70,7 @@
 // ACLs are not synchronised, because this broker has none yet; acls.include is
 // validated and kept. There are no share groups, and no tiered storage that a
 // mirror could meet. Loops over three or more clusters are not detected (9.18):
-// all topics of such a loop would be read-only and cut each other to zero.
-// The truncation barrier for replicas that were outside of the ISR at a cut (O4)
-// does not exist: mirror.support.unclean.leader.election waits for all of them.
+// all topics of such a loop would be read-only and cut each other to zero. With
+// mirror.support.unclean.leader.election a gate waits for all replicas, though the
+// truncation barrier (O4; partition/barrier.go) would do: the operator asked for it.
 package mirror
