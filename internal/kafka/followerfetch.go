@@ -68,6 +68,7 @@ func (s *Server) fetchFollower(r *request, req *kmsg.FetchRequest) error {
 	case req.Version < minFollowerFetch:
 		return c.refuseFetch(r, req, kerr.InvalidRequest)
 	case !s.allowedCluster(r, authz.ClusterAction):
+		s.audit(r, nil)
 		return c.refuseFetch(r, req, kerr.ClusterAuthorizationFailed)
 	}
 	f, code := c.followerSession(req)

@@ -62,6 +62,7 @@ var ours = rules{
 		{"internal/source/offsets.go", "time.NewTimer", "pause between two tries on a real connection; tests of it run in a synctest bubble"},
 		{"internal/quota/rules.go", "range over a map in newRules", "each quota goes to a place of its own"},
 		{"internal/kafka/fetchsession.go", "rand.Int32", "the id of a fetch session, told to one client; no decision depends on it"},
+		{"internal/kafka/followerfetch.go", "rand.Int32N", "as in fetchsession.go: the id of a session, told to one broker"},
 		{"internal/mirror/options.go", "rand.Uint64", "seeds the random source that fills the seam where no test does"},
 		{"internal/authz/index.go", "range over a map in anyOf", "whichever comes first, the answer is that there is one"},
 		{"internal/group/machine.go", "range over a map in onTick", "arm keeps the earliest moment, whichever comes first"},
