@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
 
@@ -63,7 +64,7 @@ func decideRegisterBroker(img *metadata.Image, c registerBroker) ([]Change, erro
 func (c *change) tailLost(id int32) {
 	n := &c.next
 	member := slices.Contains(n.ISR, id)
-	if !member && !slices.Contains(n.ELR, id) {
+	if !member && !slices.Contains(n.ELR, id) || invariants.Planted("uncleanRestartStaysInISR") {
 		return
 	}
 	if !slices.ContainsFunc(n.ISR, c.eligible) {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
 
@@ -103,7 +104,7 @@ func (r replicas) change(t *metadata.Topic, p *metadata.Partition) *change {
 // all of them stay: whoever is the last, or goes together with the last, has every
 // committed record and will lead when it is back.
 func (c *change) leave(ids ...int32) {
-	if isr := minus(c.next.ISR, ids); slices.ContainsFunc(isr, c.eligible) {
+	if isr := minus(c.next.ISR, ids); slices.ContainsFunc(isr, c.eligible) && !invariants.Planted("fencedKeptInISR") {
 		c.next.ISR = isr
 	}
 }
@@ -122,7 +123,7 @@ func (c *change) elect() {
 	c.next.Leader = metadata.NoLeader
 	for _, from := range [][]int32{c.next.ISR, c.next.ELR} {
 		for _, id := range c.next.Replicas {
-			if slices.Contains(from, id) && c.eligible(id) {
+			if (slices.Contains(from, id) || invariants.Planted("electOutsideISR")) && c.eligible(id) {
 				c.lead(id)
 				return
 			}
@@ -148,7 +149,7 @@ func (c *change) done() *metadata.Partition {
 	if n.Leader != c.old.Leader || c.bump {
 		// An epoch at its end can only come from a hostile source (W43). Then
 		// elections go on without fencing.
-		if n.LeaderEpoch < math.MaxInt32 {
+		if n.LeaderEpoch < math.MaxInt32 && !invariants.Planted("epochNotRaised") {
 			n.LeaderEpoch++
 		}
 	}

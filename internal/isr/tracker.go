@@ -7,6 +7,8 @@ package isr
 import (
 	"slices"
 	"time"
+
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
 )
 
 // Settings are what the metadata and the topic's configuration say.
@@ -110,7 +112,7 @@ func (t *Tracker) count() {
 	for i := range t.members {
 		m := &t.members[i]
 		m.inISR = slices.Contains(t.s.ISR, m.id)
-		m.counts = m.inISR || slices.Contains(t.proposed, m.id)
+		m.counts = m.inISR || slices.Contains(t.proposed, m.id) && !invariants.Planted("hwIgnoresPendingISR")
 	}
 }
 
@@ -235,7 +237,7 @@ func (t *Tracker) Expand(may func(id int32, brokerEpoch int64) bool) []int32 {
 		if m.inISR || m.id == t.self || !m.fetchedSince || !t.IsReplica(m.id) {
 			continue
 		}
-		if has := t.has(m); has < t.highWatermark || has < t.epochStart || !may(m.id, m.brokerEpoch) {
+		if has := t.has(m); has < t.highWatermark && !invariants.Planted("isrJoinBeforeHW") || has < t.epochStart && !invariants.Planted("isrJoinBeforeEpochStart") || !may(m.id, m.brokerEpoch) {
 			continue
 		}
 		if isr == nil {
@@ -326,7 +328,7 @@ func (t *Tracker) advance() (moved bool) {
 		if has < 0 {
 			return false
 		}
-		if low < 0 || has < low {
+		if low < 0 || has < low || invariants.Planted("hwOfSlowestIgnored") {
 			low = has
 		}
 	}

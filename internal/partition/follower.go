@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
 	"github.com/lockstep-kafka/lockstep/pipeline"
 	"github.com/lockstep-kafka/lockstep/plugins/sdk"
 )
@@ -148,6 +149,9 @@ func (f *Follower) Truncate(leaderEpoch int32, diverging sdk.EpochEnd) (Cut, err
 		end = f.p.log.StartOffset()
 	case epoch == diverging.Epoch:
 		end = min(end, diverging.End)
+	}
+	if invariants.Planted("truncateToHW") { // as before KIP-101
+		end = f.p.HighWatermark()
 	}
 	return f.cut(leaderEpoch, end, false)
 }
