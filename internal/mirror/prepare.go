@@ -236,12 +236,3 @@ const (
 	rewindPatience = 20 * time.Second
 	rewindPause    = 250 * time.Millisecond
 )
-
-func (t *task) sleep(d time.Duration) {
-	timer := t.r.m.o.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-	case <-t.ctx.Done():
-	}
-}

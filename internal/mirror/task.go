@@ -212,3 +212,13 @@ func (t *task) questions(cluster *source.Cluster, loc location) alignQuestions {
 		},
 	}
 }
+
+// sleep waits, at most until the task is ended.
+func (t *task) sleep(d time.Duration) {
+	timer := t.r.m.o.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-t.ctx.Done():
+	}
+}
