@@ -15,9 +15,9 @@ import (
 // awaited when a group turns classic.
 type journal struct {
 	changed
-	// first are records that stand before the others: those of the other
-	// protocol, which a group that changes it erases.
-	first []entry
+	// underWay are the writes that the log has not answered, oldest first. What they
+	// were to erase may still be there when the group ends.
+	underWay []pendingConsumer
 
 	// written numbers the writes, acked is the last that the log has answered.
 	// Those up to failed count as failed, also where the log took them: they
@@ -31,6 +31,9 @@ type journal struct {
 type changed struct {
 	epoch, assignmentEpoch     bool
 	members, targets, currents map[string]struct{}
+	// group is the record of classic groups, which a change of protocol writes or
+	// erases; nil: it is as it should be.
+	group *entry
 }
 
 // heldReply waits for the write number seq.
@@ -48,7 +51,6 @@ type heldReply struct {
 type pendingConsumer struct {
 	seq     uint64
 	changed changed
-	first   []entry
 }
 
 func note(set *map[string]struct{}, id string) {
@@ -83,18 +85,27 @@ func (c *changed) merge(o changed) {
 	}
 }
 
+// empty: the log has, or is about to have, all.
+func (c *changed) empty() bool {
+	return !c.epoch && !c.assignmentEpoch && len(c.members)+len(c.targets)+len(c.currents) == 0 && c.group == nil
+}
+
+// idle: the log has all.
+func (j *journal) idle() bool { return j.empty() && len(j.underWay) == 0 }
+
 // answerStored writes what has changed, and answers when the log has that and
 // all that was written before.
 func (m *machine) answerStored(to ticket, member string, result any, refuse func(error) any, fx *effects) {
 	j := &m.journal
 	if records := m.changedEntries(); len(records) > 0 {
-		p := pendingConsumer{changed: j.changed, first: j.first}
-		j.changed, j.first = changed{}, nil
+		p := pendingConsumer{changed: j.changed}
+		j.changed = changed{}
 		m.logged = m.logged || m.consumer != nil
 		for len(records) > 0 {
 			n := m.fit(records)
 			j.written++
 			p.seq = j.written
+			j.underWay = append(j.underWay, p)
 			fx.write(p, records[:n]...)
 			records = records[n:]
 		}
@@ -124,14 +135,19 @@ func (m *machine) fit(records []entry) int {
 
 func (m *machine) onConsumerStored(of pendingConsumer, err error, fx *effects) {
 	j := &m.journal
-	j.acked = of.seq
+	j.acked, j.underWay = of.seq, j.underWay[1:]
 	if err != nil {
 		m.o.Logger.Warn("consumer group not stored", "group", m.id, "err", err)
 		j.failed = j.written
-		if m.consumer != nil {
-			j.merge(of.changed)
+		// Also of a group that has ended, or changed its protocol: records of
+		// members that nobody knows any more would come to life when a later group
+		// of this name is loaded, with partitions that are another's by then.
+		j.merge(of.changed)
+		if of.changed.group != nil && m.consumer != nil {
+			tombstone := groupTombstone(m.id)
+			j.group = &tombstone
 		}
-		j.first = append(slices.Clone(of.first), j.first...)
+		m.logged = true
 	}
 	for len(j.held) > 0 && j.held[0].seq <= j.acked {
 		h := j.held[0]
@@ -154,10 +170,19 @@ func (m *machine) onConsumerStored(of pendingConsumer, err error, fx *effects) {
 // members, epochs and targets, and what members hold.
 func (m *machine) changedEntries() []entry {
 	j := &m.journal
-	out := j.first
 	c := m.consumer
+	var out []entry
 	if c == nil {
+		if !j.empty() {
+			out = m.consumerTombstones()
+		}
+		if j.group != nil {
+			out = append(out, *j.group)
+		}
 		return out
+	}
+	if j.group != nil {
+		out = append(out, *j.group)
 	}
 	live := func(set map[string]struct{}, exists func(string) bool, tombstone func(string) entry) []string {
 		var ids []string
@@ -194,16 +219,23 @@ func (m *machine) changedEntries() []entry {
 	return out
 }
 
-// consumerTombstones erase all that the log may hold of a consumer group.
+// consumerTombstones erase all that the log may hold of a consumer group, also of
+// members that are gone and whose own tombstones it has not acknowledged.
 func (m *machine) consumerTombstones() []entry {
 	ids := map[string]struct{}{}
-	for id := range m.consumer.members {
-		ids[id] = struct{}{}
-	}
-	for _, set := range []map[string]struct{}{m.journal.members, m.journal.targets, m.journal.currents} {
-		for id := range set { // gone, and their tombstones not written yet
+	if m.consumer != nil {
+		for id := range m.consumer.members {
 			ids[id] = struct{}{}
 		}
+	}
+	add := func(c *changed) {
+		for _, set := range []map[string]struct{}{c.members, c.targets, c.currents} {
+			maps.Copy(ids, set)
+		}
+	}
+	add(&m.journal.changed)
+	for i := range m.journal.underWay {
+		add(&m.journal.underWay[i].changed)
 	}
 	var out []entry
 	for _, id := range slices.Sorted(maps.Keys(ids)) {

@@ -62,6 +62,37 @@ func (m *machine) restoreFrom(now time.Time, g *replayed) {
 	case g.members != nil:
 		m.restore(now, g.members)
 	}
+	if g.consumer != nil {
+		m.noteLeftovers(g)
+	}
+}
+
+// noteLeftovers sees to it that what the log has of members and groups that are no
+// more is erased with the next write: a later group of this name would find it.
+func (m *machine) noteLeftovers(g *replayed) {
+	j, from := &m.journal, g.consumer
+	if m.consumer == nil {
+		j.epoch, j.assignmentEpoch, m.logged = true, true, true
+	} else if g.members != nil {
+		tombstone := groupTombstone(m.id)
+		j.group = &tombstone
+	}
+	isMember := func(id string) bool { return m.consumer != nil && m.consumer.members[id] != nil }
+	for id := range from.members {
+		if !isMember(id) {
+			j.member(id)
+		}
+	}
+	for id := range from.currents {
+		if !isMember(id) {
+			j.current(id)
+		}
+	}
+	for id := range from.targets {
+		if !isMember(id) {
+			j.target(id)
+		}
+	}
 }
 
 // restoreConsumer makes the group what its records say. Sessions begin anew, and

@@ -88,7 +88,8 @@ func (m *machine) upgrade(now time.Time, fx *effects) {
 		m.consumerAlive(now, mem)
 	}
 	if m.logged {
-		m.journal.first = append(m.journal.first, groupTombstone(m.id))
+		tombstone := groupTombstone(m.id)
+		m.journal.group = &tombstone
 	}
 	m.o.Logger.Info("classic group becomes a consumer group", "group", m.id, "members", len(c.members), "generation", m.generation)
 	m.consumer = c
@@ -175,7 +176,8 @@ func (m *machine) downgrade(now time.Time, fx *effects) {
 	m.enter(Stable, now)
 	m.protocol = m.choose()
 	m.subscribe()
-	m.journal.first = append(m.journal.first, m.entry(nil))
+	record := m.entry(nil)
+	m.journal.group = &record
 	m.logged = true
 	m.o.Logger.Info("consumer group becomes a classic group", "group", m.id, "members", len(m.members), "generation", m.generation)
 	m.rebalance(now, "the last member of the consumer protocol left", fx)
@@ -183,8 +185,10 @@ func (m *machine) downgrade(now time.Time, fx *effects) {
 
 // leaveConsumer ends a consumer group; its offsets stay.
 func (m *machine) leaveConsumer() {
-	m.journal.first = append(m.journal.first, m.consumerTombstones()...)
-	m.journal.changed = changed{}
+	for id := range m.consumer.members {
+		m.journal.all(id)
+	}
+	m.journal.epoch, m.journal.assignmentEpoch, m.journal.group = true, true, nil
 	m.consumer, m.subscribed, m.bytes = nil, nil, 0
 }
 

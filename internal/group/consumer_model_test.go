@@ -344,7 +344,8 @@ func (m *consumerModel) check() {
 	}
 	held := map[partitionID]string{}
 	names, classics := map[string]int{}, 0
-	for id, mem := range g.members {
+	for _, id := range g.memberIDs() { // sorted: one fault must read the same each time
+		mem := g.members[id]
 		for _, s := range []share{mem.assigned, mem.revoking} {
 			for p := range s.all() {
 				if other, twice := held[p]; twice {

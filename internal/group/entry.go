@@ -46,10 +46,13 @@ func groupTombstone(group string) entry {
 
 // groupTombstones erase all that the log has of the group but its offsets.
 func (m *machine) groupTombstones() []entry {
-	if m.consumer != nil {
+	switch {
+	case m.consumer == nil && m.journal.idle():
+		return []entry{groupTombstone(m.id)}
+	case m.journal.idle():
 		return m.consumerTombstones()
 	}
-	return []entry{groupTombstone(m.id)}
+	return append(m.consumerTombstones(), groupTombstone(m.id)) // of before a change of protocol
 }
 
 // entry is the group's record; with byMember, those assignments are in it

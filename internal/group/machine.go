@@ -201,7 +201,8 @@ func (m *machine) check() error {
 // log, nobody waits, and a new one would be no different.
 func (m *machine) forgettable() bool {
 	return (m.state == Empty || m.state == Dead) && !m.logged && len(m.members) == 0 && len(m.pending) == 0 &&
-		len(m.offsets) == 0 && len(m.unstored) == 0 && len(m.undecided) == 0 && m.storing == 0
+		len(m.offsets) == 0 && len(m.unstored) == 0 && len(m.undecided) == 0 && m.storing == 0 &&
+		m.journal.idle()
 }
 
 func (m *machine) enter(s State, now time.Time) {

@@ -280,7 +280,7 @@ func (m *machine) onDeathStored(of pendingDeath, err error, fx *effects) {
 	if m.dying != nil {
 		m.state = Empty
 	} else {
-		m.logged = false
+		m.logged, m.journal.changed = false, changed{}
 	}
 	fx.reply(of.to, m.dying)
 }
