@@ -93,14 +93,14 @@ func (m *consumerModel) anything() {
 		m.try(m.h.restart())
 		for _, c := range m.clients {
 			if c.waits != 0 {
-				c.waits, c.tellAll = 0, true
+				c.lose()
 			}
 		}
 		m.buryZombies()
 	case 6:
 		if c := m.some(); c != nil && c.waits != 0 { // an answer gets lost
 			delete(m.h.answers, c.waits)
-			c.waits, c.tellAll = 0, true
+			c.lose()
 		}
 	case 7:
 		if c := m.some(); c != nil && !c.classic && rapid.Bool().Draw(t, "by pattern") {
@@ -125,6 +125,13 @@ func (m *consumerModel) anything() {
 		}
 	}
 	m.deliver()
+}
+
+// lose is what a client does that gets no answer: it says all again. A classic one
+// that was not told its share joins again.
+func (c *consumerClient) lose() {
+	c.waits, c.tellAll = 0, true
+	c.rejoin = c.rejoin || c.classic && c.joined && c.asked == "sync"
 }
 
 func (m *consumerModel) try(err error) {
