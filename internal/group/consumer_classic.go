@@ -177,6 +177,7 @@ func (m *machine) onClassicHeartbeat(now time.Time, r *HeartbeatRequest) error {
 		return err
 	}
 	m.consumerAlive(now, mem)
+	m.refreshTopics(false) // perhaps nobody is left who heartbeats in the other protocol
 	c := m.consumer
 	if mem.epoch < c.epoch || mem.state == memberUnrevoked || mem.state == memberUnreleased && !c.waits(mem) {
 		m.expectJoin(now, mem)

@@ -18,6 +18,12 @@ type journal struct {
 	// underWay are the writes that the log has not answered, oldest first. What they
 	// were to erase may still be there when the group ends.
 	underWay []pendingConsumer
+	// parts follow those, one after another.
+	parts []part
+	// asked: what has changed is to be written once nothing is under way; waiting
+	// are answered then.
+	asked   bool
+	waiting []heldReply
 
 	// written numbers the writes, acked is the last that the log has answered.
 	// Those up to failed count as failed, also where the log took them: they
@@ -51,6 +57,12 @@ type heldReply struct {
 type pendingConsumer struct {
 	seq     uint64
 	changed changed
+}
+
+// part is one write of several that together are a change.
+type part struct {
+	of      pendingConsumer
+	records []entry
 }
 
 func note(set *map[string]struct{}, id string) {
@@ -90,34 +102,71 @@ func (c *changed) empty() bool {
 	return !c.epoch && !c.assignmentEpoch && len(c.members)+len(c.targets)+len(c.currents) == 0 && c.group == nil
 }
 
+// settled: nothing is under way.
+func (j *journal) settled() bool { return len(j.underWay)+len(j.parts) == 0 }
+
 // idle: the log has all.
-func (j *journal) idle() bool { return j.empty() && len(j.underWay) == 0 }
+func (j *journal) idle() bool { return j.empty() && j.settled() }
 
 // answerStored writes what has changed, and answers when the log has that and
-// all that was written before.
+// all that was written before. Writes build on each other: were two under way, the
+// log could refuse the first and take the second, and who loads it then would find a
+// partition with the member that let go of it and with the one that got it. So
+// what changes while one is under way is taken together by the next.
 func (m *machine) answerStored(to ticket, member string, result any, refuse func(error) any, fx *effects) {
 	j := &m.journal
-	if records := m.changedEntries(); len(records) > 0 {
-		p := pendingConsumer{changed: j.changed}
-		j.changed = changed{}
-		m.logged = m.logged || m.consumer != nil
-		for len(records) > 0 {
-			n := m.fit(records)
-			j.written++
-			p.seq = j.written
-			j.underWay = append(j.underWay, p)
-			fx.write(p, records[:n]...)
-			records = records[n:]
+	held := heldReply{j.written, to, member, result, refuse}
+	switch {
+	case !j.empty():
+		j.asked = true
+		if to != 0 {
+			j.waiting = append(j.waiting, held)
 		}
-	}
-	if to == 0 {
-		return
-	}
-	if j.acked == j.written {
+		m.writeChanged(fx)
+	case to == 0:
+	case j.acked == j.written:
 		fx.reply(to, result)
+	default:
+		j.held = append(j.held, held)
+	}
+}
+
+// writeChanged writes what has changed, unless something is under way. Only the end
+// of a consumer group does not wait: the records of the classic one come after it.
+func (m *machine) writeChanged(fx *effects) {
+	j := &m.journal
+	ends := m.consumer == nil
+	if !j.asked || !j.settled() && !ends {
 		return
 	}
-	j.held = append(j.held, heldReply{j.written, to, member, result, refuse})
+	p := pendingConsumer{changed: j.changed}
+	records := m.changedEntries()
+	j.changed, j.asked = changed{}, false
+	m.logged = m.logged || !ends
+	for len(records) > 0 {
+		n := m.fit(records)
+		j.written++
+		p.seq = j.written
+		j.parts = append(j.parts, part{p, records[:n]})
+		records = records[n:]
+	}
+	for _, h := range j.waiting {
+		h.seq = j.written
+		j.held = append(j.held, h)
+	}
+	j.waiting = nil
+	m.sendParts(ends, fx)
+}
+
+// sendParts sends the next part of a write, or all.
+func (m *machine) sendParts(all bool, fx *effects) {
+	j := &m.journal
+	for len(j.parts) > 0 && (all || len(j.underWay) == 0) {
+		p := j.parts[0]
+		j.parts = j.parts[1:]
+		j.underWay = append(j.underWay, p.of)
+		fx.write(p.of, p.records...)
+	}
 }
 
 // fit is how many records, one at least, go into one write. A part that is
@@ -148,6 +197,11 @@ func (m *machine) onConsumerStored(of pendingConsumer, err error, fx *effects) {
 			j.group = &tombstone
 		}
 		m.logged = true
+		if j.parts = nil; len(j.underWay) == 0 {
+			j.acked = j.written // the other parts are not written
+		}
+	} else {
+		m.sendParts(false, fx)
 	}
 	for len(j.held) > 0 && j.held[0].seq <= j.acked {
 		h := j.held[0]
@@ -163,6 +217,9 @@ func (m *machine) onConsumerStored(of pendingConsumer, err error, fx *effects) {
 		default:
 			fx.reply(h.to, h.refuse(ErrNotAvailable))
 		}
+	}
+	if m.consumer != nil {
+		m.writeChanged(fx)
 	}
 }
 

@@ -2,6 +2,7 @@ package group
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -107,6 +108,75 @@ func TestLeftoversAreErased(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.heartbeat(t, "new", EpochJoin)
+	before := h.describe()
+	if err := h.restart(); err != nil {
+		t.Fatal(err)
+	}
+	if after := h.describe(); after != before {
+		t.Errorf("before a restart:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+// What lets go of a partition and what takes it never run side by side on their way
+// to the log: were the first refused and the second stored, two would hold it after
+// a load.
+func TestChangesReachTheLogOneAfterAnother(t *testing.T) {
+	h, _ := settingsHarness()
+	h.heartbeat(t, "a", EpochJoin)
+	leave := &ConsumerHeartbeatRequest{Group: "g", MemberID: "a", Epoch: EpochLeave, RebalanceTimeout: -1}
+	if err := h.step(consumerHeartbeatInput{to: h.ticket(), req: leave}); err != nil {
+		t.Fatal(err)
+	}
+	to := h.ticket()
+	join := &ConsumerHeartbeatRequest{Group: "g", MemberID: "b", RebalanceTimeout: time.Minute, Names: []string{"a"}, Owned: []TopicIDPartitions{}}
+	if err := h.step(consumerHeartbeatInput{to: to, req: join}); err != nil {
+		t.Fatal(err)
+	}
+	if len(h.inflight) != 1 {
+		t.Fatalf("%d writes under way", len(h.inflight))
+	}
+	if err := h.ack(true); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.ackAll(); err != nil {
+		t.Fatal(err)
+	}
+	if res := h.answers[to].(ConsumerHeartbeatResult); res.Err != nil || len(res.Assignment) != 1 {
+		t.Fatalf("b hears %+v", res)
+	}
+	before := h.describe()
+	if err := h.restart(); err != nil {
+		t.Fatal(err)
+	}
+	if after := h.describe(); after != before || strings.Contains(after, "\na@") {
+		t.Errorf("before a restart:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+// A change of several writes of which one is refused is written again as a whole.
+func TestPartsOfAChangeReachTheLogOneAfterAnother(t *testing.T) {
+	h, _ := settingsHarness()
+	h.o.MaxWriteBytes = 200
+	to := h.ticket()
+	join := &ConsumerHeartbeatRequest{Group: "g", MemberID: "b", RebalanceTimeout: time.Minute, Names: []string{"a"}, Owned: []TopicIDPartitions{}}
+	if err := h.step(consumerHeartbeatInput{to: to, req: join}); err != nil {
+		t.Fatal(err)
+	}
+	if len(h.inflight) != 1 {
+		t.Fatalf("%d writes under way", len(h.inflight))
+	}
+	for _, fail := range []bool{false, true} {
+		if h.answers[to] != nil {
+			t.Fatalf("answered ahead of the log: %+v", h.answers[to])
+		}
+		if err := h.ack(fail); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if res, ok := h.answers[to].(ConsumerHeartbeatResult); !ok || res.Err == nil || len(h.inflight) != 0 {
+		t.Fatalf("after a refusal b hears %+v, %d writes under way", h.answers[to], len(h.inflight))
+	}
+	h.heartbeat(t, "b", EpochJoin)
 	before := h.describe()
 	if err := h.restart(); err != nil {
 		t.Fatal(err)

@@ -121,3 +121,56 @@ func TestMigration(t *testing.T) {
 		t.Fatalf("an empty consumer group is no classic one again: %+v", j)
 	}
 }
+
+// Classic members that are left alone in a consumer group, which may not turn
+// classic, get what a topic has grown by: their heartbeats look at the topics too.
+func TestTopicGrowsForClassicMembersAlone(t *testing.T) {
+	h, _ := settingsHarness()
+	h.o.ConsumerMigration = MigrateUpgrade
+	h.heartbeat(t, "new", EpochJoin)
+	ask := func(make func(to ticket) any) any {
+		t.Helper()
+		to := h.ticket()
+		if err := h.step(make(to)); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.ackAll(); err != nil {
+			t.Fatal(err)
+		}
+		return h.answers[to]
+	}
+	s := kmsg.NewConsumerMemberMetadata()
+	s.Version, s.Topics = 1, []string{"a"}
+	join := func() int32 {
+		t.Helper()
+		r := ask(func(to ticket) any {
+			return joinInput{to, &JoinRequest{Group: "g", MemberID: "old", SessionTimeout: 10 * time.Second, RebalanceTimeout: 20 * time.Second,
+				ProtocolType: "consumer", Protocols: []Protocol{{"cooperative-sticky", s.AppendTo(nil)}}}, "old"}
+		}).(JoinResult)
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		return r.Generation
+	}
+	beat := func(generation int32) any {
+		t.Helper()
+		return ask(func(to ticket) any {
+			return heartbeatInput{to, &HeartbeatRequest{Group: "g", MemberID: "old", Generation: generation}}
+		})
+	}
+	leave := &ConsumerHeartbeatRequest{Group: "g", MemberID: "new", Epoch: EpochLeave, RebalanceTimeout: -1}
+	join()
+	ask(func(to ticket) any { return consumerHeartbeatInput{to: to, req: leave} })
+	generation := join()
+	if err := beat(generation); err != nil || h.m.consumer.members["old"].assigned.count() != 4 {
+		t.Fatalf("alone it hears %v\n%s", err, h.describe())
+	}
+	h.setTopic("a", 0, 6)
+	if err, _ := beat(generation).(error); !errors.Is(err, ErrRebalancing) {
+		t.Fatalf("after the topic has grown it hears %v\n%s", err, h.describe())
+	}
+	join()
+	if n := h.m.consumer.members["old"].assigned.count(); n != 6 {
+		t.Errorf("it gets %d partitions\n%s", n, h.describe())
+	}
+}
