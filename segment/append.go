@@ -183,6 +183,7 @@ func (l *Log) include(seg *segment, batches []byte, a Appended) {
 		seg.times.add(b)
 		if known {
 			l.mu.epochs.Assign(b.PartitionLeaderEpoch(), b.BaseOffset())
+			l.mu.written.Assign(b.PartitionLeaderEpoch(), b.BaseOffset())
 			l.mu.producers.Apply(b)
 		}
 		pos += int64(len(b))
@@ -224,7 +225,7 @@ func (l *Log) roll() (*segment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("roll %s at %d: %w", l.id, base, err)
 	}
-	l.close(old, l.mu.tail, base)
+	l.close(old, &l.mu.written, l.mu.tail, base)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old.trimmed = true
@@ -236,6 +237,7 @@ func (l *Log) roll() (*segment, error) {
 func (l *Log) beginLocked(seg *segment) {
 	l.mu.segments = append(l.mu.segments, seg)
 	l.mu.tail = l.mu.tail[:0]
+	l.mu.written.Clear()
 	l.mu.names++
 	l.indexed, l.stored, l.checkpointed = 0, 0, checkpointed{}
 }
@@ -273,12 +275,12 @@ func (l *Log) createFile(seg *segment) error {
 // the offset where the next segment begins.
 //
 // A log whose history is not known tells nothing: gathering it does.
-func (l *Log) close(seg *segment, tail []entry, next int64) {
+func (l *Log) close(seg *segment, epochs *epoch.Cache, tail []entry, next int64) {
 	if l.history.Load() != nil {
 		return
 	}
 	l.store.index.putEntries(l.id, seg.base, tail)
-	m := summary{size: seg.size, end: seg.end, times: seg.times, epochs: epochsIn(&l.mu.epochs, seg.base, seg.end)}
+	m := summary{size: seg.size, end: seg.end, times: seg.times, epochs: epochs.Entries()}
 	snapshot := l.mu.producers.Encode(nil)
 	l.store.index.write(func(b *pebble.Batch) {
 		_ = b.Set(l.id.key(kindSummary, seg.base), l.stamp(m.encode()), nil)
@@ -286,20 +288,4 @@ func (l *Log) close(seg *segment, tail []entry, next int64) {
 		l.dropCheckpoint(b, seg, next)
 	})
 	l.store.flusher.indexGrew.Store(true)
-}
-
-// epochsIn lists the epochs of batches in [from, to). The one that was current
-// at from counts as beginning there, so that the list alone suffices when
-// earlier segments are gone.
-func epochsIn(c *epoch.Cache, from, to int64) []epoch.Entry {
-	var list []epoch.Entry
-	if e, ok := c.At(from); ok && from < to {
-		list = append(list, epoch.Entry{Epoch: e, Start: from})
-	}
-	for _, e := range c.Entries() {
-		if e.Start > from && e.Start < to {
-			list = append(list, e)
-		}
-	}
-	return list
 }

@@ -42,7 +42,7 @@ func (l *Log) takeCheckpoint() (c checkpoint, ok bool) {
 	if l.history.Load() != nil || seg.size-l.checkpointed.size < max(checkpointBytes, checkpointShare*int64(l.checkpointed.snapshot)) || l.isClosed() {
 		return c, false
 	}
-	m := summary{size: seg.size, end: seg.end, times: seg.times, epochs: epochsIn(&l.mu.epochs, seg.base, seg.end)}
+	m := summary{size: seg.size, end: seg.end, times: seg.times, epochs: l.mu.written.Entries()}
 	c = checkpoint{log: l, seg: seg, cuts: l.cuts.Load(), summary: l.stamp(m.encode()), snapshot: l.stamp(l.mu.producers.Encode(nil))}
 	c.said = checkpointed{size: seg.size, end: seg.end, snapshot: len(c.snapshot)}
 	for i, e := range l.mu.tail {

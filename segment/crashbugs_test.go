@@ -343,6 +343,75 @@ func TestCutIsFinishedOnce(t *testing.T) {
 	}
 }
 
+// A segment began in a hole, at the log start. What the index was told of it when it was
+// closed counted the epoch in front of the hole, a walk over the file did not: a recovery
+// that walked and the one behind it, which believed the index, found different epochs.
+func TestEpochOfAHole(t *testing.T) {
+	fs := newCrashFS()
+	o := testOptions(fs)
+	c := Config{SegmentBytes: 1, RetentionMs: -1, RetentionBytes: -1}
+	s := mustOpen(t, o)
+	l := mustLog(t, s, c)
+	mustAppend(t, l, testBatch{base: 0, n: 3, epoch: 1}.build())
+	mustFlush(t, l)
+	l.SetHighWatermark(3)
+	if err := l.SetStartOffset(3); err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, l, testBatch{base: 4, n: 2, epoch: 2}.build())
+	mustAppend(t, l, testBatch{base: 6, n: 2, epoch: 2}.build())
+	if err := s.index.db.Flush(); err != nil { // the index gets to the disk before the marks
+		t.Fatal(err)
+	}
+	fs = fs.crashNow(loseNone, nil)
+	for round := range 3 {
+		o.FS = fs
+		l = mustLog(t, mustOpen(t, o), c)
+		if got := fmt.Sprint(l.Epochs()); l.StartOffset() != 3 || l.EndOffset() != 8 || got != "[{2 4}]" {
+			t.Fatalf("recovery %d: log is [%d, %d) with the epochs %s", round, l.StartOffset(), l.EndOffset(), got)
+		}
+		if err := l.putMark(true, -1); err != nil {
+			t.Fatal(err)
+		}
+		fs = fs.crashNow(loseAll, nil)
+	}
+}
+
+// The log start had been moved into a segment, which was closed then, and a power cut took
+// the move back. What the index had been told of the segment left out what was below the
+// start: an epoch whose batches could be read again was forgotten, and a follower was told
+// that it ended where the log start had been.
+func TestEpochsBelowAForgottenStart(t *testing.T) {
+	fs := newCrashFS()
+	o := testOptions(fs)
+	c := Config{SegmentBytes: 1 << 20, RetentionMs: -1, RetentionBytes: -1}
+	s := mustOpen(t, o)
+	l := mustLog(t, s, c)
+	for e := range int32(2) {
+		mustAppend(t, l, testBatch{base: 2 * int64(e), n: 2, epoch: 1 + e}.build())
+	}
+	mustFlush(t, l)
+	s.flusher.checkpoint()
+	l.SetHighWatermark(4)
+	if err := l.SetStartOffset(3); err != nil {
+		t.Fatal(err)
+	}
+	c.SegmentBytes = 1
+	l.SetConfig(c)
+	mustAppend(t, l, testBatch{base: 4, n: 2, epoch: 3}.build())
+	if err := s.index.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	o.FS = fs.crashNow(loseAll, nil)
+	l = mustLog(t, mustOpen(t, o), c)
+	if got := fmt.Sprint(l.Epochs()); l.StartOffset() != 0 || l.EndOffset() != 4 || got != "[{1 0} {2 2}]" {
+		t.Fatalf("log is [%d, %d) with the epochs %s", l.StartOffset(), l.EndOffset(), got)
+	}
+	if e, end := l.EpochEnd(1); e != 1 || end != 2 {
+		t.Fatalf("epoch 1 ends at %d of %d, want 2", end, e)
+	}
+}
+
 // After the first truncation of a log nothing that the index knew from before
 // was believed any more: each start read the whole log. What lies below every
 // truncation is as true as ever. Damage that nobody sees proves that nothing is read.

@@ -232,7 +232,7 @@ func (h *history) closed(s *segment) error {
 	}
 	h.take()
 	h.tell(s, h.walked.entries)
-	m := summary{size: s.size, end: s.end, times: h.walked.times, epochs: epochsIn(&h.epochs, s.base, s.end)}
+	m := summary{size: s.size, end: s.end, times: h.walked.times, epochs: h.walked.epochs.Entries()}
 	l.store.index.write(func(b *pebble.Batch) {
 		_ = b.Set(l.id.key(kindSummary, s.base), l.stamp(m.encode()), nil)
 		_ = b.Set(l.id.key(kindProducer, s.end), l.stamp(h.producers.Encode(nil)), nil)
@@ -306,7 +306,7 @@ func (h *history) finish() (done bool, err error) {
 	h.tell(s, entries[:older])
 	l.mu.Lock()
 	s.times, s.trimmed = h.walked.times, h.begun.pos > 0 || older > 0
-	l.mu.epochs, l.mu.producers = h.epochs, h.producers
+	l.mu.epochs, l.mu.written, l.mu.producers = h.epochs, h.walked.epochs, h.producers
 	l.mu.tail = append([]entry(nil), entries[older:]...)
 	l.history.Store(nil)
 	l.publishLocked()

@@ -41,6 +41,7 @@ type Log struct {
 		end       int64
 		size      int64 // sum of the segments' sizes
 		epochs    epoch.Cache
+		written   epoch.Cache // of the batches of the active segment, wherever the log start is
 		producers *producer.Table
 		config    Config
 

@@ -51,6 +51,7 @@ type recovery struct {
 	at        int
 	walked    walked
 	epochs    epoch.Cache
+	written   epoch.Cache // of the last segment so far; see Log
 	producers *producer.Table
 
 	later bool // the history is gathered in the background
@@ -216,6 +217,7 @@ func (r *recovery) walk() error {
 func (r *recovery) adopt(i int) {
 	s, m := r.segments[i], r.summaries[r.segments[i].base]
 	s.size, s.end, s.times, s.trimmed = m.size, m.end, m.times, true
+	r.written = *epoch.New(m.epochs)
 	for _, e := range m.epochs {
 		r.epochs.Assign(e.Epoch, e.Start)
 	}
@@ -312,7 +314,7 @@ func (r *recovery) missing() error {
 // the index does not know wholly was at its last checkpoint, or else up to a
 // segment for whose beginning there is a producer snapshot.
 func (r *recovery) begin() {
-	r.at, r.walked, r.epochs, r.producers = 0, walked{}, epoch.Cache{}, producer.New()
+	r.at, r.walked, r.epochs, r.written, r.producers = 0, walked{}, epoch.Cache{}, epoch.Cache{}, producer.New()
 	n := len(r.segments)
 	if n == 0 {
 		return
@@ -401,6 +403,7 @@ func (r *recovery) walkFrom(first int, from walked) error {
 		}
 		s.size, s.end, s.times = w.size, w.end, w.times
 		if !r.later {
+			r.written = w.epochs
 			for _, e := range w.epochs.Entries() {
 				r.epochs.Assign(e.Epoch, e.Start)
 			}
@@ -514,7 +517,7 @@ func (r *recovery) index(s *segment, w walked, begun int64, last bool) {
 	}
 	s.trimmed = true
 	x.putEntries(r.l.id, s.base, w.entries)
-	m := summary{size: w.size, end: w.end, times: w.times, epochs: epochsIn(&r.epochs, s.base, w.end)}
+	m := summary{size: w.size, end: w.end, times: w.times, epochs: w.epochs.Entries()}
 	x.write(func(b *pebble.Batch) { _ = b.Set(r.l.id.key(kindSummary, s.base), r.l.stamp(m.encode()), nil) })
 }
 
@@ -564,7 +567,7 @@ func (r *recovery) apply() error {
 	if r.later {
 		l.history.Store(newHistory(r)) // the epochs and producers are its own from here on
 	} else {
-		l.mu.epochs, l.mu.producers = r.epochs, r.producers
+		l.mu.epochs, l.mu.written, l.mu.producers = r.epochs, r.written, r.producers
 		l.mu.epochs.TruncateStart(start)
 		l.mu.producers.TruncateStart(start)
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"github.com/lockstep-kafka/lockstep/internal/epoch"
 	"github.com/lockstep-kafka/lockstep/internal/invariants"
 	"github.com/lockstep-kafka/lockstep/internal/obs"
 	"github.com/lockstep-kafka/lockstep/internal/record"
@@ -156,7 +155,6 @@ type rebuilt struct {
 	*replacement
 	from *surveyed
 	last int32 // leader epoch of the last batch written, -1 without one
-	seen epoch.Cache
 }
 
 // rebuild writes one file anew.
@@ -284,7 +282,6 @@ func (b *rebuilt) fits(batch record.Batch, from, to int64, nextEpoch int32) erro
 
 func (b *rebuilt) put(batch record.Batch) error {
 	b.last = batch.PartitionLeaderEpoch()
-	b.seen.Assign(b.last, batch.BaseOffset())
 	return b.write(batch)
 }
 
@@ -436,7 +433,7 @@ func (b *rebuilt) takeName() (quarantined string, err error) {
 	invariants.Fault("segment.repairNamed")
 	x := l.store.index
 	x.putEntries(l.id, b.seg.base, b.entries)
-	m := summary{size: b.seg.size, end: b.seg.end, times: b.seg.times, epochs: epochsIn(&b.seen, b.seg.base, b.seg.end)}
+	m := summary{size: b.seg.size, end: b.seg.end, times: b.seg.times, epochs: b.epochs.Entries()}
 	x.write(func(p *pebble.Batch) {
 		_ = p.Set(l.id.key(kindSummary, b.seg.base), l.stamp(m.encode()), nil)
 	})

@@ -1,14 +1,17 @@
 package segment
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/lockstep-kafka/lockstep/internal/epoch"
 	"github.com/lockstep-kafka/lockstep/internal/invariants"
 	"github.com/lockstep-kafka/lockstep/internal/record"
 )
@@ -39,6 +42,8 @@ type replacement struct {
 	file    dataFile
 	seg     *segment
 	entries []entry
+	epochs  epoch.Cache // of what was written
+	settled bool        // the old segments were durable when the marks were written last
 	indexed int64
 	buf     []byte
 	written int64 // bytes of buf that are in the file already
@@ -95,6 +100,7 @@ func (r *replacement) write(b record.Batch) error {
 		r.indexed = pos
 	}
 	r.seg.times.add(b)
+	r.epochs.Assign(b.PartitionLeaderEpoch(), b.BaseOffset())
 	r.seg.size, r.seg.end = pos+int64(len(b)), b.NextOffset()
 	if r.buf = append(r.buf, b...); len(r.buf) < replaceBuffer {
 		return nil
@@ -156,6 +162,7 @@ func (r *replacement) swap() error {
 		return err
 	}
 	// So may a proof in the marks on disk: they lag behind those in memory.
+	r.settled = l.durable.Load() >= r.end
 	if err := l.putMark(true, -1); err != nil {
 		l.store.failSync(err)
 		return fmt.Errorf("replace %s: %w", r.seg.path(), err)
@@ -280,13 +287,33 @@ func (r *replacement) exchange(i int) error {
 	seg.dirty.Store(false)
 	invariants.Fault("segment.replaceDone")
 	l.store.index.putEntries(l.id, seg.base, r.entries)
-	m := summary{size: seg.size, end: seg.end, times: seg.times, epochs: epochsIn(&l.mu.epochs, seg.base, seg.end)}
+	m := summary{size: seg.size, end: seg.end, times: seg.times, epochs: r.epochsKnown()}
 	l.store.index.write(func(b *pebble.Batch) {
 		_ = b.Set(l.id.key(kindSummary, seg.base), l.stamp(m.encode()), nil)
 		_ = b.DeleteRange(l.id.key(kindProducer, seg.base+1), l.id.key(kindProducer, seg.end), nil)
 	})
 	l.store.flusher.indexGrew.Store(true)
 	return nil
+}
+
+// epochsKnown are the epochs of the new file, and where the log knows that they began
+// in batches that are not in it. Only of what was durable: else one recovery
+// would walk the file and the next believe the index; and not where the log start lies,
+// which the log's epochs are moved to.
+func (r *replacement) epochsKnown() []epoch.Entry {
+	list := r.epochs.Entries()
+	if !r.settled {
+		return list
+	}
+	for _, e := range r.l.mu.epochs.Entries() {
+		if e.Start > r.l.mu.start && e.Start >= r.seg.base && e.Start < r.end {
+			list = append(list, e)
+		}
+	}
+	slices.SortFunc(list, func(a, b epoch.Entry) int {
+		return cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Start, b.Start))
+	})
+	return epoch.New(list).Entries()
 }
 
 // forget makes the index know nothing of the segments' files, durably. The

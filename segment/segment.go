@@ -104,7 +104,7 @@ type summary struct {
 	size   int64
 	end    int64
 	times  times
-	epochs []epoch.Entry // epochs of the batches in it; the first may have begun before
+	epochs []epoch.Entry // of the batches in it, and of nothing else: as a walk finds them
 }
 
 // summaryVersion rises with every change; another number means "walk it".

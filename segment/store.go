@@ -458,7 +458,7 @@ func (l *Log) finish() error {
 		seg := l.active()
 		told := l.checkpointed.size == seg.size && l.checkpointed.end == l.mu.end
 		if (seg.size > 0 || len(l.mu.segments) > 1) && !told {
-			l.close(seg, l.mu.tail, l.mu.end)
+			l.close(seg, &l.mu.written, l.mu.tail, l.mu.end)
 		}
 		err = l.putMark(false, -1)
 	}

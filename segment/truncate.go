@@ -130,6 +130,7 @@ func (l *Log) cut(c cutPlan) error {
 		l.mu.producers = c.producers
 	}
 	l.mu.tail = l.mu.tail[:0]
+	l.mu.written.Clear()
 	l.indexed, l.stored, l.checkpointed = 0, 0, checkpointed{}
 	l.mu.names++
 	l.publishLocked()
@@ -173,7 +174,7 @@ func (l *Log) cut(c cutPlan) error {
 		}
 	})
 	if c.cut != nil {
-		l.close(c.cut, c.walked.entries, c.end)
+		l.close(c.cut, &c.walked.epochs, c.walked.entries, c.end)
 	}
 	return nil
 }
@@ -277,6 +278,7 @@ func (l *Log) restart(start int64) error {
 	l.mu.producers = producer.New()
 	l.history.Store(nil)
 	l.mu.tail = l.mu.tail[:0]
+	l.mu.written.Clear()
 	l.indexed, l.stored, l.checkpointed = 0, 0, checkpointed{}
 	l.mu.names++
 	l.publishLocked()
