@@ -41,8 +41,10 @@ type (
 		Brokers  []BrokerEpoch
 		Defaults defaults
 	}
+	// unfenceBroker's Revision is that of the image which the broker has.
 	unfenceBroker struct {
 		BrokerEpoch
+		Revision int64
 		Unheard  []int32
 		Defaults defaults
 	}

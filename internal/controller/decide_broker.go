@@ -57,10 +57,11 @@ func decideRegisterBroker(img *metadata.Image, c registerBroker) ([]Change, erro
 // tailLost is about a replica that came back from an unclean stop and may lack
 // records which it had confirmed (rule 8).
 //
-// While somebody of the ISR is there, it is a follower that has to catch up. If
-// nobody is, it counts as one of those that had every record once; when only such
-// are left, the longest log leads. Who is the only one leads at once, and so does
-// the first one in a mirror: the source has the records.
+// It goes out of ISR and ELR, and counts as one of those that had every record once;
+// when only such are left, the longest log leads. That somebody of the ISR seems to be
+// there is no reason to forget it: that one may be gone too, and nobody know yet. Who
+// is the only one leads at once, and so does the first one in a mirror: the source has
+// the records.
 func (c *change) tailLost(id int32) {
 	n := &c.next
 	member := slices.Contains(n.ISR, id)
@@ -74,10 +75,20 @@ func (c *change) tailLost(id int32) {
 		if len(minus(union(n.ISR, n.ELR, n.LastKnownELR), []int32{id})) == 0 {
 			return
 		}
-		n.LastKnownELR = union(n.LastKnownELR, []int32{id})
 	}
+	n.LastKnownELR = union(n.LastKnownELR, []int32{id})
 	c.lost = []int32{id}
 	n.ISR, n.ELR = minus(n.ISR, c.lost), minus(n.ELR, c.lost)
+}
+
+// alive is about a member of the ISR that is known to have been there after those of
+// LastKnownELR came back. They need not be waited for any more, unless the ISR is too
+// small for the high watermark to move: until it is large enough, one of them may
+// have what its members lose.
+func (c *change) alive() {
+	if len(c.next.ISR) >= c.minISR(c.t, &c.next) {
+		c.next.LastKnownELR = nil
+	}
 }
 
 // decideUnregisterBroker forgets a broker that is gone. Replicas keep its id, until a
@@ -154,24 +165,36 @@ func decideUnfenceBroker(img *metadata.Image, c unfenceBroker) ([]Change, error)
 		next.Fenced, next.ControlledShutdown = false, false
 		changes = append(changes, putBroker{&next})
 	}
+	later := c.Revision >= lastRegistration(img)
 	r := replicasOf(img, c.Defaults, c.Unheard...)
 	others := r.eligible
 	r.eligible = func(id int32) bool { return id == c.ID && (cur.Fenced || !cur.ControlledShutdown) || others(id) }
 	for t := range img.AllTopics() {
 		for _, p := range t.Partitions {
-			if slices.Contains(p.Replicas, c.ID) && (p.Leader == metadata.NoLeader || p.Leader == c.ID) {
-				ch := r.change(t, p)
-				if p.Leader == c.ID {
-					// It has been there all the time: nobody need be waited for.
-					ch.next.LastKnownELR = nil
-				} else {
-					ch.elect()
-				}
-				changes = ch.put(changes)
+			if !slices.Contains(p.Replicas, c.ID) || p.Leader != metadata.NoLeader && len(p.LastKnownELR) == 0 {
+				continue
 			}
+			ch := r.change(t, p)
+			if p.Leader == metadata.NoLeader {
+				ch.elect()
+			}
+			if later && slices.Contains(ch.next.ISR, c.ID) {
+				ch.alive()
+			}
+			changes = ch.put(changes)
 		}
 	}
 	return changes, nil
+}
+
+// lastRegistration is the revision of an image up to which brokers came back: who has
+// seen it is alive since.
+func lastRegistration(img *metadata.Image) int64 {
+	last := int64(0)
+	for _, b := range img.Brokers() {
+		last = max(last, b.Epoch)
+	}
+	return last
 }
 
 // decideElectOffline elects what can be elected cleanly, for a controller that takes

@@ -13,7 +13,7 @@ import (
 // parseCluster reads the commands of clusters of several brokers; see TestDecide.
 //
 //	register id=1 [incarnation=2] [rack=a] [prev=4|clean] [durability=replicated] [ended] [unheard=2,3]
-//	unfence id=1            fence ids=1,2            unregister id=1
+//	unfence id=1 [revision=4] [unheard=2,3]            fence ids=1,2            unregister id=1
 //	drain id=1 [max=10]
 //	isr orders 0 leader=1 isr=1,2 [epoch=3] [partition-epoch=4] [stale=2]     stale: with an old broker epoch
 //	elect orders 0 [unclean]        elect-offline
@@ -66,7 +66,7 @@ func (s *script) parseCluster(t *testing.T, d *datadriven.TestData, word func(in
 		}
 		return []Command{registerBroker{RegisterBroker: r, Ended: flag("ended"), Unheard: ids("unheard"), Defaults: def}}
 	case "unfence":
-		return []Command{unfenceBroker{BrokerEpoch: epochOf(img, id), Unheard: ids("unheard"), Defaults: def}}
+		return []Command{unfenceBroker{BrokerEpoch: epochOf(img, id), Revision: num("revision", img.Revision), Unheard: ids("unheard"), Defaults: def}}
 	case "fence":
 		var brokers []BrokerEpoch
 		for _, id := range ids("ids") {

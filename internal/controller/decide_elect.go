@@ -97,7 +97,7 @@ func decideElectUnclean(img *metadata.Image, c electUnclean) ([]Change, error) {
 		return nil, fmt.Errorf("elect unclean leader of %s-%d: %w: %d is not a living replica", t.Name, p.Index, ErrEligibleLeadersNotAvailable, c.Leader)
 	}
 	ch := r.change(t, p)
-	ch.next.ISR, ch.restart = nil, true
+	ch.next.ISR, ch.next.LastKnownELR, ch.restart = nil, nil, true
 	ch.lead(c.Leader)
 	return ch.put(nil), nil
 }

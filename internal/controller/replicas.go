@@ -132,14 +132,14 @@ func (c *change) elect() {
 }
 
 // lead makes id the leader. The ISR that goes on with it are those of its members
-// that are there; a leader from outside begins alone.
+// that are there; a leader from outside begins alone. LastKnownELR stays: the image
+// takes id for alive, which is no proof that it is.
 func (c *change) lead(id int32) {
 	isr := slices.DeleteFunc(slices.Clone(c.next.ISR), func(id int32) bool { return !c.eligible(id) })
 	if !slices.Contains(isr, id) {
 		isr = []int32{id}
 	}
 	c.next.ISR, c.next.Leader = isr, id
-	c.next.LastKnownELR = nil
 }
 
 // done answers the partition as it is to be written, or nil if nothing changed.

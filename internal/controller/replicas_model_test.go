@@ -41,9 +41,11 @@ type cluster struct {
 	fsync     bool
 	minISR    int32
 	writes    int
-	// mayLose is set when a leader was elected that may lack records: all members
-	// of the ISR lost what was only in memory.
+	// mayLose is set when the next leader may lack records: nobody of those who count
+	// as having had every record has them still.
 	mayLose bool
+	// begun is the last epoch whose leader was there and was looked at.
+	begun int32
 }
 
 var modelStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -144,18 +146,10 @@ func (c *cluster) hold(cmd Command, before *metadata.Partition) {
 			bad("leader epoch")
 		}
 	}
-	if p.Leader != metadata.NoLeader && (before == nil || before.Leader != p.Leader) {
-		log := c.brokers[p.Leader].log
-		complete := len(log) >= len(c.committed) && slices.Equal(log[:len(c.committed)], c.committed)
-		if _, unclean := cmd.(electUnclean); unclean || c.mayLose {
-			if !complete {
-				c.committed = slices.Clone(commonPrefix(log, c.committed))
-			}
-			c.mayLose = false
-		} else if !complete {
-			bad("leader %d has %v and lacks of what was committed: %v", p.Leader, log, c.committed)
-		}
+	if _, unclean := cmd.(electUnclean); unclean {
+		c.mayLose = true
 	}
+	c.leads()
 }
 
 func commonPrefix(a, b []entry) []entry {
@@ -174,16 +168,6 @@ func (c *cluster) start(id int32) {
 	}
 	b.incarnation++
 	r := c.s.admit(c.now, c.image(), registerBroker{RegisterBroker: RegisterBroker{ID: id, Incarnation: [16]byte{b.incarnation}, PreviousEpoch: b.cleanEpoch, Durability: "fsync"}, Defaults: c.def()})
-	// All of the ISR lost their memory: then, and only then, the model forgives.
-	if t := c.image().Topic("t"); t != nil && !c.fsync && b.cleanEpoch < 0 {
-		p := t.Partition(0)
-		if slices.Contains(p.ISR, id) || slices.Contains(p.ELR, id) {
-			others := minus(p.ISR, append(slices.Clone(r.Unheard), id))
-			if !slices.ContainsFunc(others, func(o int32) bool { return c.image().Broker(o).Eligible() }) {
-				c.mayLose = true
-			}
-		}
-	}
 	if c.do(r) != nil {
 		return
 	}
@@ -242,17 +226,42 @@ func (c *cluster) stop(id int32, how string, kept int) {
 	case "power":
 		b.cleanEpoch = -1
 		b.log = b.log[:max(b.durable, min(kept, len(b.log)))]
+		// When the last one has lost what was committed, the model forgives, and with
+		// min.insync.replicas=1 when the first one has (P1).
+		p := c.partition()
+		knew := union(p.ISR, p.ELR, p.LastKnownELR)
+		if !slices.ContainsFunc(knew, c.complete) || c.minISR == 1 && slices.Contains(knew, id) && !c.complete(id) {
+			c.mayLose = true
+		}
 	}
 	b.durable = min(b.durable, len(b.log))
 }
 
-// leads is the leader's log, if its process is there and knows that it leads.
+// complete reports whether a replica has what was committed.
+func (c *cluster) complete(id int32) bool {
+	log := c.brokers[id].log
+	return len(log) >= len(c.committed) && slices.Equal(log[:len(c.committed)], c.committed)
+}
+
+// leads is the leader's log, if its process is there and knows that it leads. It looks
+// at the log where an epoch begins: a leader that the image has, and that died before
+// it heard of it, lacks nothing yet.
 func (c *cluster) leads() *modelBroker {
 	p := c.partition()
-	if b := c.brokers[p.Leader]; b != nil && b.up && b.registered == epochOf(c.image(), p.Leader) {
-		return b
+	b := c.brokers[p.Leader]
+	if b == nil || !b.up || b.registered != epochOf(c.image(), p.Leader) {
+		return nil
 	}
-	return nil
+	if p.LeaderEpoch != c.begun {
+		if !c.complete(p.Leader) {
+			if !c.mayLose {
+				c.t.Fatalf("leader %d has %v and lacks of what was committed: %v\n%s", p.Leader, b.log, c.committed, showPartition(p))
+			}
+			c.committed = slices.Clone(commonPrefix(b.log, c.committed))
+		}
+		c.begun, c.mayLose = p.LeaderEpoch, false
+	}
+	return b
 }
 
 func (c *cluster) append() {

@@ -62,6 +62,9 @@ type session struct {
 	epoch    int64
 	deadline time.Time
 	heard    bool // in this term
+	// proven is the registration of any broker that this one is known to be alive after.
+	// Where it is in the ISR, those who came back before need not be waited for.
+	proven int64
 }
 
 type partitionKey struct {
@@ -144,11 +147,14 @@ func (s *sessions) heartbeat(now time.Time, img *metadata.Image, hb Heartbeat) (
 		s.brokers[hb.Broker] = cur
 	}
 	cur.deadline = now.Add(s.o.Timeout)
-	first := !cur.heard
+	news := !cur.heard
 	cur.heard = true
+	if last := lastRegistration(img); hb.Revision >= last && cur.proven < last {
+		news, cur.proven = true, last
+	}
 	cmds, err := heartbeatCommands(img, s.o.Defaults, hb)
-	if err == nil && len(cmds) == 0 && first && b.Eligible() {
-		cmds = []Command{unfenceBroker{BrokerEpoch{hb.Broker, hb.Epoch}, s.unheard(img), s.o.Defaults}}
+	if err == nil && len(cmds) == 0 && news && b.Eligible() {
+		cmds = []Command{unfenceBroker{BrokerEpoch{hb.Broker, hb.Epoch}, hb.Revision, s.unheard(img), s.o.Defaults}}
 	}
 	return cmds, err
 }
@@ -287,6 +293,9 @@ func (s *sessions) longest(img *metadata.Image, t *metadata.Topic, p *metadata.P
 	if !img.Broker(best).Eligible() {
 		return electLongest{}, false
 	}
+	if cur := s.brokers[best]; cur != nil {
+		cur.proven = 0 // what it told may be old
+	}
 	return electLongest{t.ID, p.Index, best, p.LastKnownELR, s.o.Defaults}, true
 }
 
@@ -333,7 +342,7 @@ func heartbeatCommands(img *metadata.Image, def defaults, hb Heartbeat) ([]Comma
 		return []Command{drainBroker{at, maxDrained, def}}, nil
 	case hb.WantShutdown:
 	case b.Fenced && hb.Revision >= b.Epoch:
-		return []Command{unfenceBroker{BrokerEpoch: at, Defaults: def}}, nil
+		return []Command{unfenceBroker{BrokerEpoch: at, Revision: hb.Revision, Defaults: def}}, nil
 	}
 	return nil, nil
 }

@@ -194,6 +194,62 @@ func TestSessionsElectTheLongest(t *testing.T) {
 	}
 }
 
+// Who came back from an unclean stop is waited for until somebody of the ISR has told of
+// having seen it come back, and not because of a heartbeat from before.
+func TestSessionsForgetWhoCameBack(t *testing.T) {
+	c := newCluster(t, 3, false, 1)
+	c.beatAll()
+	c.stop(1, "kill", 0)
+	before := c.rev
+	c.s.connectionLost(c.now, 1)
+	for range 2 {
+		c.now = c.now.Add(300 * time.Millisecond)
+		c.heartbeat(2)
+	}
+	c.start(1)
+	beat := func(id int32, revision int64) int {
+		cmds, err := c.s.heartbeat(c.now, c.image(), Heartbeat{Broker: id, Epoch: c.brokers[id].registered.Epoch, Revision: revision})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.do(cmds...)
+		return len(cmds)
+	}
+	beat(2, before)
+	beat(1, c.rev)
+	if p := c.partition(); !slices.Equal(p.ISR, []int32{2, 3}) || !slices.Equal(p.LastKnownELR, []int32{1}) {
+		t.Fatalf("before anybody has seen 1: %s", showPartition(p))
+	}
+	beat(2, c.rev)
+	if p := c.partition(); len(p.LastKnownELR) > 0 {
+		t.Errorf("2 has seen it: %s", showPartition(p))
+	}
+	if n := beat(2, c.rev); n > 0 {
+		t.Errorf("the next heartbeat asks for %d commands", n)
+	}
+
+	// So is the rest of those whose logs were compared, by the one that won.
+	c.beatAll()
+	for id := range c.brokers {
+		c.stop(id, "kill", 0)
+	}
+	c.pass(3100 * time.Millisecond)
+	for id := int32(1); id <= 3; id++ {
+		c.start(id)
+	}
+	for id := int32(1); id <= 3; id++ { // the last one to tell decides
+		c.heartbeat(id)
+	}
+	p := c.partition()
+	if p.Leader == metadata.NoLeader || len(p.LastKnownELR) != 1 {
+		t.Fatalf("elected: %s", showPartition(p))
+	}
+	beat(p.Leader, c.rev)
+	if p := c.partition(); len(p.LastKnownELR) > 0 {
+		t.Errorf("the winner is there: %s", showPartition(p))
+	}
+}
+
 // Leaders go back where they belong when more than the percentage is elsewhere.
 func TestSessionsBalance(t *testing.T) {
 	c := sessionWorld(t)

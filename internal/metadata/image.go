@@ -137,8 +137,11 @@ type Partition struct {
 	// (KIP-966). They may lead when nobody in the ISR can.
 	//
 	// LastKnownELR are replicas that left ISR or ELR because their broker came back
-	// from an unclean stop. If the other two are empty, the partition waits for
-	// all of them to report their ends (rule 8; see WaitsForEnds).
+	// from an unclean stop. They matter to nobody while somebody of the other two can
+	// lead. If these are empty, the partition waits for all of them to report their
+	// ends (rule 8; see WaitsForEnds). They are forgotten once a member of an ISR that
+	// is large enough for the high watermark to move is known to be alive after they
+	// came back.
 	ELR, LastKnownELR []int32
 	// Barrier counts the cuts of a mirror that left replicas out, and Stale are those
 	// replicas, by id (spec O4).
