@@ -78,17 +78,17 @@ func (m *machine) noteLeftovers(g *replayed) {
 		j.group = &tombstone
 	}
 	isMember := func(id string) bool { return m.consumer != nil && m.consumer.members[id] != nil }
-	for id := range from.members {
+	for _, id := range slices.Sorted(maps.Keys(from.members)) {
 		if !isMember(id) {
 			j.member(id)
 		}
 	}
-	for id := range from.currents {
+	for _, id := range slices.Sorted(maps.Keys(from.currents)) {
 		if !isMember(id) {
 			j.current(id)
 		}
 	}
-	for id := range from.targets {
+	for _, id := range slices.Sorted(maps.Keys(from.targets)) {
 		if !isMember(id) {
 			j.target(id)
 		}

@@ -185,7 +185,7 @@ func (m *machine) downgrade(now time.Time, fx *effects) {
 
 // leaveConsumer ends a consumer group; its offsets stay.
 func (m *machine) leaveConsumer() {
-	for id := range m.consumer.members {
+	for _, id := range m.consumer.memberIDs() {
 		m.journal.all(id)
 	}
 	m.journal.epoch, m.journal.assignmentEpoch, m.journal.group = true, true, nil
