@@ -20,7 +20,7 @@ func TestTurns(t *testing.T) {
 		}
 		// The second gets its turn when the first leaves.
 		go func() {
-			time.Sleep(heavyPatience / 2)
+			time.Sleep(heavyPatience / 2) // in a synctest bubble: no time passes
 			turns.leave()
 		}()
 		if ok, waited := turns.take(t.Context()); !ok || waited != heavyPatience/2 {
@@ -99,7 +99,7 @@ func TestHeavyFetchWaitsWithoutItsTurn(t *testing.T) {
 	c := dialRaw(t, addrOf(s))
 	c.send(1, poll)
 	for manual.Timers() == 0 { // that of the long poll
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // until the poll waits
 	}
 	for range cap(s.turns.taken) {
 		if ok, _ := s.turns.take(t.Context()); !ok {

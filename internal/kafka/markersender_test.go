@@ -174,7 +174,7 @@ func TestMarkerQueue(t *testing.T) {
 		writing = append(writing, w.write(t.Context(), int64(100+i), 0))
 	}
 	for waiting() < maxMarkerCalls {
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // until all calls are in the queue
 	}
 	if errs := <-w.write(t.Context(), 1, 0); !errors.Is(errs[0], errMarkersBusy) {
 		t.Fatalf("beyond the bound: %v", errs)
