@@ -92,7 +92,10 @@ func (b *builder) applyOne(c Change, revision int64) error {
 			b.drop(c.ID, func(f *fragments) { f.attachment = nil })
 		}
 	case putPartition:
-		b.putPartition(c.ID, c.Partition)
+		if c.Revision == 0 {
+			c.Revision = revision
+		}
+		b.putPartition(c)
 	case deletePartition:
 		// A visible topic never loses a partition.
 		b.drop(c.ID, func(f *fragments) { delete(f.partitions, c.Index) })
@@ -137,15 +140,16 @@ func (b *builder) applyOne(c Change, revision int64) error {
 }
 
 // putPartition keeps the mirror state that is there: it has a key of its own.
-func (b *builder) putPartition(id metadata.TopicID, p *metadata.Partition) {
-	cur := b.view().Partition(id, p.Index)
+func (b *builder) putPartition(c putPartition) {
+	next := *c.Partition
+	next.Revision, next.Mirror = c.Revision, nil
+	cur := b.view().Partition(c.ID, next.Index)
 	if cur == nil {
-		b.fragments(id).partitions[p.Index] = p
+		b.fragments(c.ID).partitions[next.Index] = &next
 		return
 	}
-	next := *p
 	next.Mirror = cur.Mirror
-	b.ed.PutPartition(id, &next)
+	b.ed.PutPartition(c.ID, &next)
 }
 
 func (b *builder) putTopic(c putTopic) error {

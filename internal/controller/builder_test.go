@@ -357,9 +357,9 @@ func checkImage(t fatal, img *metadata.Image) {
 
 func TestBuilderReportsDamage(t *testing.T) {
 	for name, changes := range map[string][]Change{
-		"a partition is missing": {putPartition{testID(1), &metadata.Partition{Index: 1}}, putTopic{testID(1), "a", false, 2, nil}},
-		"one name, two ids": {putPartition{testID(1), &metadata.Partition{}}, putTopic{testID(1), "a", false, 1, nil},
-			putPartition{testID(2), &metadata.Partition{}}, putTopic{testID(2), "a", false, 1, nil}},
+		"a partition is missing": {putPartition{ID: testID(1), Partition: &metadata.Partition{Index: 1}}, putTopic{testID(1), "a", false, 2, nil}},
+		"one name, two ids": {putPartition{ID: testID(1), Partition: &metadata.Partition{}}, putTopic{testID(1), "a", false, 1, nil},
+			putPartition{ID: testID(2), Partition: &metadata.Partition{}}, putTopic{testID(2), "a", false, 1, nil}},
 	} {
 		if err := newBuilder(metadata.NewImage()).apply(changes, 1); err == nil {
 			t.Errorf("%s: not noticed", name)

@@ -37,7 +37,8 @@ type (
 
 	putPartition struct {
 		ID        metadata.TopicID
-		Partition *metadata.Partition // Mirror is not looked at
+		Partition *metadata.Partition // Mirror and Revision are not looked at
+		Revision  int64               // filled by the store
 	}
 	deletePartition struct {
 		ID    metadata.TopicID

@@ -236,7 +236,7 @@ func (c codec) decodeKey(key string, value []byte, revision int64) (Change, erro
 		if err == nil {
 			p.Index = index
 		}
-		return putPartition{id, p}, err
+		return putPartition{id, p, revision}, err
 	case dirState:
 		id, index, err := parsePartKey(name)
 		if err != nil || deleted {

@@ -313,8 +313,8 @@ func TestSweep(t *testing.T) {
 	live, dead := c.Image().Topic("orders").ID, testID(9)
 	state := &metadata.MirrorPartition{Mirror: "m", State: metadata.StateStopped, HasLME: true, LME: 3, LMO: 7}
 	groups, err := c.codec.groups([]Change{
-		putPartition{live, &metadata.Partition{Index: 1, Replicas: []int32{1}}},
-		putPartition{dead, &metadata.Partition{Replicas: []int32{1}}},
+		putPartition{ID: live, Partition: &metadata.Partition{Index: 1, Replicas: []int32{1}}},
+		putPartition{ID: dead, Partition: &metadata.Partition{Replicas: []int32{1}}},
 		putState{dead, 0, state}, putState{dead, 1, state}, setAttachment{ID: dead, Value: "m.removed"},
 	})
 	if err != nil {

@@ -273,7 +273,7 @@ func decideBumpEpoch(img *metadata.Image, c bumpEpoch) ([]Change, error) {
 	next := *p
 	next.LeaderEpoch = c.MinLeaderEpoch + 1
 	next.PartitionEpoch++
-	return []Change{putPartition{t.ID, &next}}, nil
+	return []Change{putPartition{ID: t.ID, Partition: &next}}, nil
 }
 
 // decideAlterConfigs changes one resource, all operations or none.

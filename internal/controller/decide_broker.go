@@ -178,7 +178,7 @@ func decideUnfenceBroker(img *metadata.Image, c unfenceBroker) ([]Change, error)
 			if p.Leader == metadata.NoLeader {
 				ch.elect()
 			}
-			if later && slices.Contains(ch.next.ISR, c.ID) {
+			if later && c.Revision >= p.Revision && slices.Contains(ch.next.ISR, c.ID) {
 				ch.alive()
 			}
 			changes = ch.put(changes)

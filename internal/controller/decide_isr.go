@@ -35,6 +35,7 @@ func decideAlterISR(img *metadata.Image, c alterISR) ([]Change, error) {
 	if ch.next.ISR = only(isr, p.Replicas); slices.Equal(ch.next.ISR, only(p.ISR, p.Replicas)) {
 		ch.next.ISR = p.ISR
 	}
+	ch.wished = true
 	ch.alive()
 	ch.completeReassignment()
 	return ch.put(nil), nil

@@ -42,7 +42,7 @@ func decideWriteState(img *metadata.Image, c writeState) ([]Change, error) {
 			return nil, fmt.Errorf("mirror %s: write state of %s-%d: %w", c.Mirror, t.Name, p.Index, err)
 		}
 		if gated != nil {
-			changes = append(changes, putPartition{t.ID, gated})
+			changes = append(changes, putPartition{ID: t.ID, Partition: gated})
 		}
 	}
 	return changes, nil

@@ -71,7 +71,7 @@ func newPartitions(img *metadata.Image, id metadata.TopicID, first int32, replic
 		if len(isr) == 0 {
 			return nil, fmt.Errorf("%w: partition %d: no broker of %v is alive", ErrInvalidReplicaAssignment, first+int32(i), r)
 		}
-		changes = append(changes, putPartition{id, &metadata.Partition{
+		changes = append(changes, putPartition{ID: id, Partition: &metadata.Partition{
 			Index: first + int32(i), Replicas: r, ISR: isr, Leader: isr[0],
 		}})
 	}

@@ -94,6 +94,8 @@ type change struct {
 	restart bool
 	// bump raises the leader epoch though the leader stays.
 	bump bool
+	// wished says that the leader asks for this ISR.
+	wished bool
 }
 
 func (r replicas) change(t *metadata.Topic, p *metadata.Partition) *change {
@@ -174,13 +176,29 @@ func (c *change) keepELR() {
 		elr = minus(elr, c.lost)
 		n.ELR = only(elr, n.Replicas)
 	}
+	if c.lastOne() {
+		n.LastKnownELR = union(n.LastKnownELR, minus(c.old.ISR, c.lost))
+	}
 	n.LastKnownELR = only(minus(minus(n.LastKnownELR, n.ISR), n.ELR), n.Replicas)
+}
+
+// lastOne reports whether one member is left of an ISR that the controller, and not
+// the leader, made smaller, and may have stopped uncleanly without anybody knowing yet.
+// The others have what it lost, until it is known to have gone on without them. In a
+// mirror the source has it.
+func (c *change) lastOne() bool {
+	n := &c.next
+	if c.wished || c.restart || len(n.ISR) != 1 || len(minus(c.old.ISR, n.ISR)) == 0 || c.t.ReadOnly(c.old) {
+		return false
+	}
+	b := c.img.Broker(n.ISR[0])
+	return b != nil && !c.durable(c.t, b)
 }
 
 // put answers the change that writes the partition, if there is one.
 func (c *change) put(changes []Change) []Change {
 	if p := c.done(); p != nil {
-		return append(changes, putPartition{c.t.ID, p})
+		return append(changes, putPartition{ID: c.t.ID, Partition: p})
 	}
 	return changes
 }

@@ -149,6 +149,11 @@ func (c *cluster) hold(cmd Command, before *metadata.Partition) {
 	if _, unclean := cmd.(electUnclean); unclean {
 		c.mayLose = true
 	}
+	// A move ends with replicas that are all taken for in sync; that one of them lost
+	// its memory a moment ago nobody knows yet, and those that go had it.
+	if before != nil && len(minus(before.Replicas, p.Replicas)) > 0 && !slices.ContainsFunc(union(p.ISR, p.ELR, p.LastKnownELR), c.complete) {
+		c.mayLose = true
+	}
 	c.leads()
 }
 
@@ -226,11 +231,9 @@ func (c *cluster) stop(id int32, how string, kept int) {
 	case "power":
 		b.cleanEpoch = -1
 		b.log = b.log[:max(b.durable, min(kept, len(b.log)))]
-		// When the last one has lost what was committed, the model forgives, and with
-		// min.insync.replicas=1 when the first one has (P1).
+		// When the last one has lost what was committed, the model forgives.
 		p := c.partition()
-		knew := union(p.ISR, p.ELR, p.LastKnownELR)
-		if !slices.ContainsFunc(knew, c.complete) || c.minISR == 1 && slices.Contains(knew, id) && !c.complete(id) {
+		if !slices.ContainsFunc(union(p.ISR, p.ELR, p.LastKnownELR), c.complete) {
 			c.mayLose = true
 		}
 	}

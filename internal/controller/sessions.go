@@ -53,8 +53,11 @@ type sessions struct {
 	// unheardSeen the brokers that were not heard of then.
 	seen        int64
 	unheardSeen int
-	ends        map[partitionKey]map[int32]reportedEnd
-	asked       map[partitionKey]question
+	// waiting is the last revision in which a partition changed that has a
+	// LastKnownELR, as of seen.
+	waiting int64
+	ends    map[partitionKey]map[int32]reportedEnd
+	asked   map[partitionKey]question
 }
 
 // session is one unfenced broker's.
@@ -62,8 +65,8 @@ type session struct {
 	epoch    int64
 	deadline time.Time
 	heard    bool // in this term
-	// proven is the registration of any broker that this one is known to be alive after.
-	// Where it is in the ISR, those who came back before need not be waited for.
+	// proven is the revision that this broker is known to be alive after. Where it is in
+	// the ISR, those who came back, or were taken out of it, before need not be waited for.
 	proven int64
 }
 
@@ -149,7 +152,7 @@ func (s *sessions) heartbeat(now time.Time, img *metadata.Image, hb Heartbeat) (
 	cur.deadline = now.Add(s.o.Timeout)
 	news := !cur.heard
 	cur.heard = true
-	if last := lastRegistration(img); hb.Revision >= last && cur.proven < last {
+	if last := max(lastRegistration(img), s.waiting); hb.Revision >= last && cur.proven < last {
 		news, cur.proven = true, last
 	}
 	cmds, err := heartbeatCommands(img, s.o.Defaults, hb)
@@ -220,12 +223,15 @@ func (s *sessions) offline(img *metadata.Image) []Command {
 	if img.Revision == s.seen && len(unheard) == s.unheardSeen {
 		return nil
 	}
-	s.seen, s.unheardSeen = img.Revision, len(unheard)
+	s.seen, s.unheardSeen, s.waiting = img.Revision, len(unheard), 0
 	r := replicasOf(img, s.o.Defaults, unheard...)
 	var cmds []Command
 	clean := false
 	for t := range img.AllTopics() {
 		for _, p := range t.Partitions {
+			if len(p.LastKnownELR) > 0 {
+				s.waiting = max(s.waiting, p.Revision)
+			}
 			if p.Leader != metadata.NoLeader {
 				continue
 			}

@@ -137,12 +137,16 @@ type Partition struct {
 	// (KIP-966). They may lead when nobody in the ISR can.
 	//
 	// LastKnownELR are replicas that left ISR or ELR because their broker came back
-	// from an unclean stop. They matter to nobody while somebody of the other two can
-	// lead. If these are empty, the partition waits for all of them to report their
-	// ends (rule 8; see WaitsForEnds). They are forgotten once a member of an ISR that
-	// is large enough for the high watermark to move is known to be alive after they
-	// came back.
+	// from an unclean stop; with durability=replicated also those that were taken out
+	// of the ISR when one member was left, which may have lost what they have. They
+	// matter to nobody while somebody of the other two can lead. If these are empty,
+	// the partition waits for all of them to report their ends (rule 8; see
+	// WaitsForEnds). They are forgotten once a member of an ISR that is large enough
+	// for the high watermark to move is known to be alive after they came back, or
+	// were taken out.
 	ELR, LastKnownELR []int32
+	// Revision is that of the image in which the partition changed last, or a later one.
+	Revision int64
 	// Barrier counts the cuts of a mirror that left replicas out, and Stale are those
 	// replicas, by id (spec O4).
 	Barrier int32
