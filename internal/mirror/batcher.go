@@ -12,9 +12,10 @@ import (
 //
 // One goroutine runs while there is work, none while there is not.
 type batcher[T, R any] struct {
-	ctx  context.Context // ends with the owner
-	max  int             // items per call
-	call func(ctx context.Context, items []T) []R
+	ctx   context.Context // ends with the owner
+	sched *scheduler
+	max   int // items per call
+	call  func(ctx context.Context, items []T) []R
 
 	mu struct {
 		sync.Mutex
@@ -31,8 +32,8 @@ type batched[T, R any] struct {
 	done func(R)
 }
 
-func newBatcher[T, R any](ctx context.Context, max int, call func(context.Context, []T) []R) *batcher[T, R] {
-	return &batcher[T, R]{ctx: ctx, max: max, call: call}
+func newBatcher[T, R any](ctx context.Context, s *scheduler, max int, call func(context.Context, []T) []R) *batcher[T, R] {
+	return &batcher[T, R]{ctx: ctx, sched: s, max: max, call: call}
 }
 
 // submit adds an item; done is called on the batcher's goroutine and must not
@@ -44,7 +45,7 @@ func (b *batcher[T, R]) submit(item T, done func(R)) {
 	if !b.mu.running {
 		b.mu.running = true
 		b.done.Add(1)
-		go b.run()
+		b.sched.run(b.run)
 	}
 }
 
@@ -52,13 +53,7 @@ func (b *batcher[T, R]) submit(item T, done func(R)) {
 func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
 	result := make(chan R, 1)
 	b.submit(item, func(r R) { result <- r })
-	select {
-	case r := <-result:
-		return r, nil
-	case <-ctx.Done():
-		var none R
-		return none, ctx.Err()
-	}
+	return await(ctx, b.sched, result)
 }
 
 func (b *batcher[T, R]) run() {
@@ -87,4 +82,4 @@ func (b *batcher[T, R]) run() {
 }
 
 // wait returns when no call runs. Nothing may be submitted any more.
-func (b *batcher[T, R]) wait() { b.done.Wait() }
+func (b *batcher[T, R]) wait() { b.sched.wait(&b.done) }

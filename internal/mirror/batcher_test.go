@@ -12,7 +12,7 @@ import (
 func TestBatcher(t *testing.T) {
 	started, release := make(chan struct{}), make(chan struct{})
 	var batches [][]int
-	b := newBatcher(context.Background(), 3, func(_ context.Context, items []int) []int {
+	b := newBatcher(context.Background(), nil, 3, func(_ context.Context, items []int) []int {
 		batches = append(batches, items)
 		if len(batches) == 1 {
 			close(started)
@@ -51,7 +51,7 @@ func TestBatcher(t *testing.T) {
 // it.
 func TestBatcherCancel(t *testing.T) {
 	release := make(chan struct{})
-	b := newBatcher(context.Background(), 3, func(_ context.Context, items []int) []int {
+	b := newBatcher(context.Background(), nil, 3, func(_ context.Context, items []int) []int {
 		<-release
 		return items
 	})

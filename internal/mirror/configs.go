@@ -57,7 +57,7 @@ func configOps(have, want map[string]string, ours map[string]struct{}) (ops []co
 }
 
 // syncConfigs copies topic configs (9.10). Paused topics are left as they are.
-func (p *peer) syncConfigs(ctx context.Context, cluster *source.Cluster, mirror *metadata.Mirror, attached []*metadata.Topic) error {
+func (p *peer) syncConfigs(ctx context.Context, cluster Source, mirror *metadata.Mirror, attached []*metadata.Topic) error {
 	exclude, err := metadata.CompileRegexList(mirror.Config(metadata.MirrorTopicPropsExclude))
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (p *peer) syncConfigs(ctx context.Context, cluster *source.Cluster, mirror 
 		return nil
 	}
 	names := slices.Sorted(maps.Keys(topics))
-	ctx, cancel := context.WithTimeout(ctx, p.timeout())
+	ctx, cancel := p.m.sched.within(ctx, p.timeout())
 	defer cancel()
 	found, err := cluster.TopicConfigs(ctx, names)
 	if err != nil {

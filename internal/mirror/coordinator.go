@@ -66,7 +66,7 @@ func (c *Coordinator) Create(ctx context.Context, name string, configs map[strin
 		c.m.o.Logger.Warn("mirror settings have no meaning here and are ignored", "mirror", name, "keys", ignored)
 	}
 	mirror := &metadata.Mirror{Name: name, Configs: canonical}
-	err = c.withSource(ctx, mirror, true, func(ctx context.Context, cluster *source.Cluster) error {
+	err = c.withSource(ctx, mirror, true, func(ctx context.Context, cluster Source) error {
 		id, err := cluster.ID(ctx)
 		if err != nil {
 			return err
@@ -87,15 +87,15 @@ func (c *Coordinator) image() *metadata.Image { return c.m.o.Controller.Image() 
 
 // withSource runs f with the source of a mirror: the connection that the mirror
 // has already, or one of its own.
-func (c *Coordinator) withSource(ctx context.Context, mirror *metadata.Mirror, own bool, f func(context.Context, *source.Cluster) error) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout(mirror))
+func (c *Coordinator) withSource(ctx context.Context, mirror *metadata.Mirror, own bool, f func(context.Context, Source) error) error {
+	ctx, cancel := c.m.sched.within(ctx, requestTimeout(mirror))
 	defer cancel()
-	var cluster *source.Cluster
+	var cluster Source
 	if p := c.m.peer(mirror.Name); p != nil && !own {
 		cluster, _ = p.source()
 	}
 	if cluster == nil {
-		opened, err := source.Open(mirror.Configs, source.Options{
+		opened, err := c.m.o.Open(mirror.Configs, source.Options{
 			Logger: c.m.o.Logger, ClientID: "lockstep-mirror", Dial: c.m.o.dial(mirror.Name),
 		})
 		if err != nil {

@@ -42,6 +42,10 @@
 // mirror, one worker per mirror, source broker and fetcher index. Batchers run a
 // goroutine while they have work. Close ends and waits for all of them.
 //
+// A [Manual] is the same without goroutines: what would block is a coroutine there,
+// and names what it waits for before each select (scheduler.go). The simulation has
+// one for each broker, with a [Source] and a [Controller] of its own.
+//
 // # What may fail, and what then
 //
 // An error of one partition makes that partition FAILED, with the text that the

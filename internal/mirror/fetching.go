@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
@@ -34,7 +33,7 @@ func (t *task) mirror(moved bool, was location) outcome {
 		t.r.m.send(forReplica{t.r, nearEpoch{loc.epoch}}) // W43, before consumers see such an epoch
 	}
 	if end, _ := p.LogEnd(); end > p.Info().LogStart {
-		target, res := t.align(p.Log().Epochs(), end, &loc)
+		target, res := t.align(p.ReadLog().Epochs(), end, &loc)
 		if res.err != nil {
 			return res
 		}
@@ -90,7 +89,7 @@ func (t *task) resolve() outcome {
 	if err != nil {
 		return failed(err)
 	}
-	ctx, cancel := context.WithTimeout(t.ctx, t.peer.timeout())
+	ctx, cancel := t.r.m.sched.within(t.ctx, t.peer.timeout())
 	defer cancel()
 	earliest, latest, err := cluster.Offsets(ctx, loc.broker, loc.key, loc.epoch)
 	if err != nil {
@@ -105,7 +104,7 @@ func (t *task) resolve() outcome {
 	case empty:
 		return outcome{again: true}
 	}
-	target, res := t.align(p.Log().Epochs(), end, &loc)
+	target, res := t.align(p.ReadLog().Epochs(), end, &loc)
 	if res.err != nil {
 		return res
 	}
@@ -152,7 +151,7 @@ func (t *task) lost(p *partition.Partition, target int64) outcome {
 		LogEnd:         info.LogEnd, HighWatermark: info.HighWatermark,
 		Diverging: sdk.EpochEnd{Epoch: -1, End: target},
 	}
-	if e, ok := p.Log().EpochAt(target - 1); ok {
+	if e, ok := p.ReadLog().EpochAt(target - 1); ok {
 		q.Diverging.Epoch = e
 	}
 	policy := t.r.m.o.UncleanElection

@@ -19,7 +19,7 @@ var ErrGroupActive = errors.New("the group is active on this cluster")
 
 // syncGroups copies committed offsets (9.11). A group that fails does not stop
 // the others; active groups are skipped. Share groups do not exist here.
-func (p *peer) syncGroups(ctx context.Context, cluster *source.Cluster, mirror *metadata.Mirror, attached []*metadata.Topic) error {
+func (p *peer) syncGroups(ctx context.Context, cluster Source, mirror *metadata.Mirror, attached []*metadata.Topic) error {
 	include, err := metadata.CompileRegexList(mirror.Config(metadata.MirrorGroupsInclude))
 	if err != nil {
 		return err
@@ -37,7 +37,7 @@ func (p *peer) syncGroups(ctx context.Context, cluster *source.Cluster, mirror *
 	if len(topics) == 0 {
 		return nil
 	}
-	listCtx, cancel := context.WithTimeout(ctx, p.timeout())
+	listCtx, cancel := p.m.sched.within(ctx, p.timeout())
 	groups, err := cluster.Groups(listCtx)
 	cancel()
 	if err != nil {
@@ -78,8 +78,8 @@ func wantedGroup(g source.Group, include, exclude *regexp.Regexp) bool {
 	return include.MatchString(g.ID) && !exclude.MatchString(g.ID)
 }
 
-func (p *peer) syncGroup(ctx context.Context, cluster *source.Cluster, group string, topics map[string]*metadata.Topic, elsewhere map[nameKey]wire.MirrorOffsets) error {
-	ctx, cancel := context.WithTimeout(ctx, p.timeout())
+func (p *peer) syncGroup(ctx context.Context, cluster Source, group string, topics map[string]*metadata.Topic, elsewhere map[nameKey]wire.MirrorOffsets) error {
+	ctx, cancel := p.m.sched.within(ctx, p.timeout())
 	defer cancel()
 	committed, err := cluster.GroupOffsets(ctx, group)
 	if err != nil {
@@ -129,9 +129,9 @@ func (p *peer) translate(t *metadata.Topic, c source.GroupOffset, elsewhere map[
 		o.LeaderEpoch, o.Metadata = c.LeaderEpoch, c.Metadata
 		return o, true
 	}
-	if ours := p.m.o.Partitions.ByID(t.ID, c.Partition); ours != nil && ours.Log() != nil {
+	if ours := p.m.o.Partitions.ByID(t.ID, c.Partition); ours != nil && ours.ReadLog() != nil {
 		// A follower has the leader's epochs, as far as it has its records.
-		if epoch, ok := ours.Log().EpochAt(o.Offset); ok {
+		if epoch, ok := ours.ReadLog().EpochAt(o.Offset); ok {
 			o.LeaderEpoch = epoch
 			return o, true
 		}

@@ -1,7 +1,11 @@
 package mirror
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,7 +28,10 @@ type Manager struct {
 	o      Options // what does not change; see settings
 	limits retryLimits
 	budget *pipeline.Budget
-	pool   *ants.Pool
+	sched  *scheduler // nil: goroutines
+	// newWorker makes the worker that fetches from one broker of a source.
+	newWorker func(p *peer, key workerKey, o pipeline.WorkerOptions) *pipeline.Worker
+	pool      *ants.Pool
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -75,7 +82,9 @@ type nameKey struct {
 }
 
 // NewManager makes a Manager; nothing happens before Start.
-func NewManager(o Options) (*Manager, error) {
+func NewManager(o Options) (*Manager, error) { return newManager(o, nil) }
+
+func newManager(o Options, s *scheduler) (*Manager, error) {
 	o.EnsureDefaults()
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -86,22 +95,26 @@ func NewManager(o Options) (*Manager, error) {
 	if o.UncleanElection == nil {
 		o.UncleanElection = builtinUnclean{}
 	}
-	pool, err := ants.NewPool(o.Actions)
-	if err != nil {
-		return nil, err
+	var pool *ants.Pool // a scheduler runs what it would
+	if s == nil {
+		var err error
+		if pool, err = ants.NewPool(o.Actions); err != nil {
+			return nil, err
+		}
 	}
 	m := &Manager{
 		o: o, pool: pool, budget: pipeline.NewBudget(o.FetchBytes), watch: func() {},
 		limits:   retryLimits{initial: o.RetryInitial, max: o.RetryMax, attempts: o.RetryAttempts},
-		replicas: make(map[partitionID]*replica),
+		replicas: make(map[partitionID]*replica), sched: s,
+		newWorker: func(_ *peer, _ workerKey, o pipeline.WorkerOptions) *pipeline.Worker { return pipeline.NewWorker(o) },
 	}
 	m.settings.Store(&Settings{o.RefreshInterval, o.TruncationTimeout, o.FetchersPerBroker})
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.inbox.signal = make(chan struct{}, 1)
 	m.shared.replicas = make(map[nameKey]*replica)
 	m.shared.peers = make(map[string]*peer)
-	m.states = newBatcher(m.ctx, 2000, m.writeStates)
-	m.bumps = newBatcher(m.ctx, 2000, m.raiseEpochs)
+	m.states = newBatcher(m.ctx, s, 2000, m.writeStates)
+	m.bumps = newBatcher(m.ctx, s, 2000, m.raiseEpochs)
 	m.initMetrics()
 	return m, nil
 }
@@ -205,27 +218,32 @@ func (m *Manager) loop() {
 			return
 		case <-m.inbox.signal:
 		}
-		m.inbox.Lock()
-		items, image := m.inbox.items, m.inbox.image
-		m.inbox.items, m.inbox.image = nil, nil
-		m.inbox.Unlock()
-		if image != nil {
-			m.follow(image)
-		}
-		for _, item := range items {
-			switch item := item.(type) {
-			case forReplica:
-				m.step(item.r, item.in)
-			case timerFired:
-				if item.r.timers[item.kind].generation == item.generation {
-					m.step(item.r, due{item.kind})
-				}
-			case taskEnded:
-				m.taskEnded(item.t)
-			}
-		}
-		m.startReady()
+		m.handle()
 	}
+}
+
+// handle takes what is in the inbox.
+func (m *Manager) handle() {
+	m.inbox.Lock()
+	items, image := m.inbox.items, m.inbox.image
+	m.inbox.items, m.inbox.image = nil, nil
+	m.inbox.Unlock()
+	if image != nil {
+		m.follow(image)
+	}
+	for _, item := range items {
+		switch item := item.(type) {
+		case forReplica:
+			m.step(item.r, item.in)
+		case timerFired:
+			if item.r.timers[item.kind].generation == item.generation {
+				m.step(item.r, due{item.kind})
+			}
+		case taskEnded:
+			m.taskEnded(item.t)
+		}
+	}
+	m.startReady()
 }
 
 // follow compares the newest image with the last one seen.
@@ -275,13 +293,20 @@ func (m *Manager) followMirrors(prev, next *metadata.Image) {
 			p.setFilters(mirror.Configs)
 		default:
 			p.configure(mirror.Configs)
-			for _, r := range m.replicas {
+			for _, r := range m.sorted() {
 				if r.peer == p {
 					m.step(r, reconnect{})
 				}
 			}
 		}
 	}
+}
+
+// sorted are the replicas by topic and partition.
+func (m *Manager) sorted() []*replica {
+	return slices.SortedFunc(maps.Values(m.replicas), func(a, b *replica) int {
+		return cmp.Or(bytes.Compare(a.id.topic[:], b.id.topic[:]), cmp.Compare(a.id.index, b.id.index))
+	})
 }
 
 func (m *Manager) removePeer(name string) {
@@ -294,10 +319,10 @@ func (m *Manager) removePeer(name string) {
 		// created meanwhile, and its series are the same.
 		p.dropMetrics()
 		m.done.Add(1)
-		go func() { // its workers may take a moment to end
+		m.sched.run(func() { // its workers may take a moment to end
 			defer m.done.Done()
 			p.close()
-		}()
+		})
 	}
 }
 
@@ -445,6 +470,10 @@ func (m *Manager) startReady() {
 		t := m.ready[0]
 		m.ready = m.ready[1:]
 		m.running++
+		if m.sched != nil {
+			m.sched.run(t.run)
+			continue
+		}
 		if err := m.pool.Submit(t.run); err != nil { // only after Release
 			m.running--
 			return

@@ -52,7 +52,7 @@ func (m *Manager) initMetrics() {
 		recordsCut: obs.Counter(metricCut), repaired: obs.Counter(metricRepaired), gaps: obs.Counter(metricGaps), bumps: obs.Counter(metricBumps),
 	}
 	for i, state := range stateNumbers {
-		obs.Gauge(metricPartitions, func() float64 { return float64(m.stateCounts[i].Load()) }, "state", stateLabel(state))
+		m.gauge(metricPartitions, func() float64 { return float64(m.stateCounts[i].Load()) }, "state", stateLabel(state))
 	}
 }
 
@@ -73,21 +73,29 @@ func (m *Manager) countState(s metadata.MirrorState, by int64) {
 	m.stateCounts[int(s)+1].Add(by) // UNKNOWN is -1
 }
 
+// gauge registers one. A simulation has many managers in one process, which end
+// without a word.
+func (m *Manager) gauge(name string, value func() float64, labels ...string) {
+	if m.sched == nil {
+		obs.Gauge(name, value, labels...)
+	}
+}
+
 func (r *replica) labels() []string {
 	return []string{"mirror", r.peer.name, "topic", r.key.topic, "partition", strconv.Itoa(int(r.key.index))}
 }
 
 func (r *replica) addMetrics() {
 	labels := r.labels()
-	obs.Gauge(metricLag, func() float64 { return r.lag() }, labels...)
-	obs.Gauge(metricLagSeconds, func() float64 { return r.lagSeconds() }, labels...)
-	obs.Gauge(metricSourceEnd, func() float64 {
+	r.m.gauge(metricLag, func() float64 { return r.lag() }, labels...)
+	r.m.gauge(metricLagSeconds, func() float64 { return r.lagSeconds() }, labels...)
+	r.m.gauge(metricSourceEnd, func() float64 {
 		if pos, _, ok := r.lastSeen(); ok {
 			return float64(pos.SourceHighWatermark)
 		}
 		return math.NaN()
 	}, labels...)
-	obs.Gauge(metricFetchAge, func() float64 {
+	r.m.gauge(metricFetchAge, func() float64 {
 		if pos, _, ok := r.lastSeen(); ok {
 			return r.m.o.Clock.Now().Sub(pos.FetchedAt).Seconds()
 		}
@@ -167,11 +175,11 @@ func (p *peer) initMetrics() {
 			errors: obs.Counter(metricSyncErrors, "mirror", p.name, "task", string(task)),
 		}
 		p.health[task] = h
-		obs.Gauge(metricSyncAge, func() float64 { return h.last.age(p.m.o.Clock.Now()) }, "mirror", p.name, "task", string(task))
+		p.m.gauge(metricSyncAge, func() float64 { return h.last.age(p.m.o.Clock.Now()) }, "mirror", p.name, "task", string(task))
 	}
 	p.groupsSynced = obs.Counter(metricGroups, "mirror", p.name)
 	p.groupErrors = obs.Counter(metricGroupErrors, "mirror", p.name)
-	obs.Gauge(metricTopics, func() float64 {
+	p.m.gauge(metricTopics, func() float64 {
 		return float64(len(p.m.o.Controller.Image().MirrorTopics(p.name)))
 	}, "mirror", p.name)
 }

@@ -2,6 +2,8 @@ package mirror
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -93,12 +95,13 @@ func (m *Manager) offsets(ctx context.Context, mirror string, topics []*metadata
 	if len(ask) == 0 {
 		return found
 	}
-	ctx, cancel := context.WithTimeout(ctx, offsetsTimeout)
+	ctx, cancel := m.sched.within(ctx, offsetsTimeout)
 	defer cancel()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	for leader, req := range ask {
-		wg.Go(func() {
+	for _, leader := range slices.Sorted(maps.Keys(ask)) {
+		req := ask[leader]
+		work := func() {
 			resp, err := m.o.Ask(ctx, leader, req)
 			if err != nil {
 				m.o.Logger.Debug("offsets of mirror partitions led elsewhere are unknown", "mirror", mirror, "broker", leader, "err", err)
@@ -107,7 +110,12 @@ func (m *Manager) offsets(ctx context.Context, mirror string, topics []*metadata
 			mu.Lock()
 			defer mu.Unlock()
 			takeOffsets(found, req, resp)
-		})
+		}
+		if m.sched == nil {
+			wg.Go(work)
+		} else {
+			work()
+		}
 	}
 	wg.Wait()
 	return found

@@ -11,8 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/lockstep-kafka/lockstep/internal/clock"
-	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
+	"github.com/lockstep-kafka/lockstep/internal/source"
 	"github.com/lockstep-kafka/lockstep/plugins/sdk"
 )
 
@@ -32,7 +32,7 @@ type Options struct {
 	NodeID    int32
 	ClusterID string
 
-	Controller *controller.Controller
+	Controller Controller
 	Partitions *partition.Manager
 
 	// CommitGroup stores offsets for a consumer group of this cluster, one
@@ -46,6 +46,9 @@ type Options struct {
 
 	// Ask sends a request to another broker of this cluster. Nil: there is none.
 	Ask func(ctx context.Context, broker int32, req kmsg.Request) (kmsg.Response, error)
+
+	// Open opens the source of a mirror with its settings; default: over the network.
+	Open func(configs map[string]string, o source.Options) (Source, error)
 
 	// Truncation and UncleanElection decide what may be lost (D19). Nil: the
 	// built-in policies, which do what the specification says.
@@ -95,6 +98,9 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.Rand == nil {
 		o.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	}
+	if o.Open == nil {
+		o.Open = openSource
 	}
 	if o.RefreshInterval == 0 {
 		o.RefreshInterval = time.Minute

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -37,7 +39,7 @@ type peer struct {
 		sync.Mutex
 		// cluster and configs change together (C5); cluster is nil while the
 		// settings cannot be used, and openErr says why.
-		cluster *source.Cluster
+		cluster Source
 		configs map[string]string
 		openErr error
 
@@ -57,7 +59,7 @@ type peer struct {
 // workerKey says which partitions share a connection (W20). Other settings are
 // another cluster, so that nobody joins a worker of the old ones (C5).
 type workerKey struct {
-	cluster *source.Cluster
+	cluster Source
 	broker  sdk.BrokerAddr
 	index   int
 }
@@ -77,21 +79,21 @@ type location struct {
 func newPeer(m *Manager, mirror *metadata.Mirror) *peer {
 	p := &peer{m: m, name: mirror.Name, log: m.o.Logger.With("mirror", mirror.Name), wakeup: make(chan struct{}, 1)}
 	p.ctx, p.cancel = context.WithCancel(m.ctx)
-	p.topics = newBatcher(p.ctx, 500, p.describe)
-	p.epochs = newBatcher(p.ctx, 500, p.lastMirrored)
+	p.topics = newBatcher(p.ctx, m.sched, 500, p.describe)
+	p.epochs = newBatcher(p.ctx, m.sched, 500, p.lastMirrored)
 	p.mu.known = make(map[string]*source.Topic)
 	p.mu.workers = make(map[workerKey]*workerUse)
 	p.initMetrics()
 	p.configure(mirror.Configs)
 	p.done.Add(1)
-	go p.refreshLoop()
+	m.sched.run(p.refreshLoop)
 	return p
 }
 
 // configure opens the source with other settings. What was known of it is
 // forgotten: it may be another cluster.
 func (p *peer) configure(configs map[string]string) {
-	cluster, err := source.Open(configs, source.Options{
+	cluster, err := p.m.o.Open(configs, source.Options{
 		Logger: p.log, ClientID: "lockstep-mirror-" + strconv.Itoa(int(p.m.o.NodeID)), Dial: p.m.o.dial(p.name),
 	})
 	p.mu.Lock()
@@ -137,7 +139,7 @@ func (p *peer) close() {
 	}
 	p.topics.wait()
 	p.epochs.wait()
-	p.done.Wait()
+	p.m.sched.wait(&p.done)
 }
 
 // wake asks for a refresh soon.
@@ -149,7 +151,7 @@ func (p *peer) wake() {
 }
 
 // source is the open cluster, or why there is none.
-func (p *peer) source() (*source.Cluster, error) {
+func (p *peer) source() (Source, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.cluster == nil {
@@ -254,7 +256,7 @@ func (p *peer) fetchMetadata(ctx context.Context, names []string) (*source.Metad
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.timeout())
+	ctx, cancel := p.m.sched.within(ctx, p.timeout())
 	defer cancel()
 	meta, err := cluster.Metadata(ctx, names)
 	if err != nil {
@@ -269,14 +271,15 @@ func (p *peer) fetchMetadata(ctx context.Context, names []string) (*source.Metad
 
 // learn keeps an answer and lists the partitions with another leader or epoch
 // than before. A leader epoch older than the known one is old news.
-func (p *peer) learn(from *source.Cluster, meta *source.Metadata) (moved []nameKey) {
+func (p *peer) learn(from Source, meta *source.Metadata) (moved []nameKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.cluster != from {
 		return nil // reconfigured meanwhile
 	}
 	p.mu.brokers = meta.Brokers
-	for name, t := range meta.Topics {
+	for _, name := range slices.Sorted(maps.Keys(meta.Topics)) {
+		t := meta.Topics[name]
 		old := p.mu.known[name]
 		if old != nil && old.ID == t.ID && t.Err == nil {
 			for i := range t.Partitions {
@@ -332,7 +335,7 @@ func (p *peer) lastMirrored(ctx context.Context, keys []sdk.PartitionKey) []lmeA
 	var supported bool
 	cluster, err := p.source()
 	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, p.timeout())
+		ctx, cancel := p.m.sched.within(ctx, p.timeout())
 		defer cancel()
 		found, supported, err = cluster.LastMirroredEpochs(ctx, p.name, p.m.o.ClusterID, keys)
 	}
@@ -377,7 +380,7 @@ func (p *peer) worker(key workerKey) (*pipeline.Worker, error) {
 	}
 	u := p.mu.workers[key]
 	if u == nil {
-		u = &workerUse{w: pipeline.NewWorker(o)}
+		u = &workerUse{w: p.m.newWorker(p, key, o)}
 		p.mu.workers[key] = u
 	}
 	u.uses++

@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -49,7 +48,7 @@ func (t *task) prepare() outcome {
 		t.log().Warn("source knows no last mirrored epoch: the log is cut to zero and mirrored from scratch", "offset", end)
 	}
 
-	entries := p.Log().Epochs()
+	entries := p.ReadLog().Epochs()
 	target, reason := epoch.MirrorTarget(entries, end, lme.Epoch, lme.Offset), sdk.TruncateLastMirrored
 	if lme.Epoch >= 0 {
 		aligned, res := t.align(entries, target, &loc)
@@ -77,7 +76,7 @@ func (t *task) recover() outcome {
 		return res
 	}
 	end, _ := p.LogEnd()
-	target, res := t.align(p.Log().Epochs(), end, &loc)
+	target, res := t.align(p.ReadLog().Epochs(), end, &loc)
 	if res.err != nil {
 		return res
 	}
@@ -119,7 +118,7 @@ func (t *task) checkLoop() outcome {
 	if err != nil {
 		return failed(err)
 	}
-	ctx, cancel := context.WithTimeout(t.ctx, t.peer.timeout())
+	ctx, cancel := t.r.m.sched.within(t.ctx, t.peer.timeout())
 	defer cancel()
 	mirrors, supported, err := cluster.ListMirrors(ctx)
 	if err != nil {
@@ -156,7 +155,7 @@ func (t *task) askTruncation(p *partition.Partition, q *sdk.TruncationQuestion) 
 	info := p.Info()
 	q.Mirror, q.Key = t.peer.name, p.Key()
 	q.LogStart, q.HighWatermark, q.LogEnd = info.LogStart, info.HighWatermark, info.LogEnd
-	for _, e := range p.Log().Epochs() {
+	for _, e := range p.ReadLog().Epochs() {
 		q.Epochs = append(q.Epochs, sdk.EpochStart{Epoch: e.Epoch, Start: e.Start})
 	}
 	if topic, err := t.topic(); err == nil {

@@ -39,15 +39,24 @@ func (p *peer) refreshLoop() {
 	var last time.Time
 	for {
 		woken := false
+		p.m.sched.until(func() bool { return len(timer.C()) > 0 || len(p.wakeup) > 0 || p.ctx.Err() != nil })
 		select {
 		case <-p.ctx.Done():
 			return
-		case <-timer.C():
-		case <-p.wakeup:
+		case <-p.wakeup: // before the timer, where both are there: a run has to be the same each time
 			woken = true
+		default:
+			select {
+			case <-p.ctx.Done():
+				return
+			case <-timer.C():
+			case <-p.wakeup:
+				woken = true
+			}
 		}
 		if gap := min(minRefreshGap, p.m.settings.Load().RefreshInterval); woken && p.m.o.Clock.Now().Sub(last) < gap {
 			pause := p.m.o.Clock.NewTimer(gap)
+			p.m.sched.until(func() bool { return len(pause.C()) > 0 || p.ctx.Err() != nil })
 			select {
 			case <-p.ctx.Done():
 				pause.Stop()
@@ -110,12 +119,12 @@ func mirroredTopics(img *metadata.Image, mirror string) []*metadata.Topic {
 // checkSource compares the source's cluster id with the one learnt at creation
 // (W9): a new cluster behind the same address must not be mirrored into old
 // logs.
-func (p *peer) checkSource(ctx context.Context, mirror *metadata.Mirror, attached []*metadata.Topic) (*source.Cluster, error) {
+func (p *peer) checkSource(ctx context.Context, mirror *metadata.Mirror, attached []*metadata.Topic) (Source, error) {
 	cluster, err := p.source()
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.timeout())
+	ctx, cancel := p.m.sched.within(ctx, p.timeout())
 	defer cancel()
 	id, err := cluster.ID(ctx)
 	if err != nil {
@@ -151,8 +160,8 @@ func (p *peer) wakeFailed(attached []*metadata.Topic) {
 
 // describeTopics lists the source's topics. What the listing lacks is asked for
 // by name, because only both together say that a topic was deleted.
-func (p *peer) describeTopics(ctx context.Context, cluster *source.Cluster, attached []*metadata.Topic) (*source.Metadata, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.timeout())
+func (p *peer) describeTopics(ctx context.Context, cluster Source, attached []*metadata.Topic) (*source.Metadata, error) {
+	ctx, cancel := p.m.sched.within(ctx, p.timeout())
 	defer cancel()
 	listing, err := cluster.Metadata(ctx, nil)
 	if err != nil {

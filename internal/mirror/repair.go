@@ -58,7 +58,7 @@ func (t *task) healFrom(p *partition.Partition, fresh bool) (segment.Repaired, e
 		return segment.Repaired{}, err
 	}
 	return p.Repair(t.ctx, func(ctx context.Context, from, to int64) ([]byte, int64, error) {
-		ctx, cancel := context.WithTimeout(ctx, t.peer.timeout())
+		ctx, cancel := t.r.m.sched.within(ctx, t.peer.timeout())
 		defer cancel()
 		return cluster.Range(ctx, loc.broker, loc.key, loc.epoch, from, to)
 	})

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -159,7 +161,8 @@ func (m *Manager) writeStates(ctx context.Context, writes []stateWrite) []contro
 	for i, w := range writes {
 		byMirror[w.mirror] = append(byMirror[w.mirror], i)
 	}
-	for mirror, indexes := range byMirror {
+	for _, mirror := range slices.Sorted(maps.Keys(byMirror)) {
+		indexes := byMirror[mirror]
 		batch := make([]controller.MirrorStateWrite, len(indexes))
 		for i, at := range indexes {
 			batch[i] = writes[at].write

@@ -41,7 +41,7 @@ func (c *Coordinator) Start(ctx context.Context, r StartRequest) ([]TopicOutcome
 	}
 	var found []controller.MirrorTopic
 	var out []TopicOutcome
-	err = c.withSource(ctx, m, false, func(ctx context.Context, cluster *source.Cluster) error {
+	err = c.withSource(ctx, m, false, func(ctx context.Context, cluster Source) error {
 		listing, err := cluster.Metadata(ctx, nil)
 		if err != nil {
 			return err
@@ -104,7 +104,7 @@ var plainName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 // source leaves out of a listing what we have no right to see, but says so of a
 // topic that is asked for by name: the operator learns of the missing right now,
 // and not from a topic that never comes.
-func seeNamed(ctx context.Context, cluster *source.Cluster, m *metadata.Mirror, listing *source.Metadata, r StartRequest) error {
+func seeNamed(ctx context.Context, cluster Source, m *metadata.Mirror, listing *source.Metadata, r StartRequest) error {
 	var absent []string
 	for _, name := range append(slices.Clone(r.Topics), r.Include...) {
 		if name = strings.TrimSpace(name); listing.Topics[name] == nil && plainName.MatchString(name) {
@@ -163,7 +163,7 @@ func startFilters(m *metadata.Mirror, r StartRequest) (include, exclude *regexp.
 // and partition count, and the configs that belong here too, so that a compacted
 // topic is compacted from its first record on. Topics whose configs the source
 // refuses to tell are answered apart, and left to discovery (W4).
-func sourceTopics(ctx context.Context, cluster *source.Cluster, m *metadata.Mirror, topics []*source.Topic) (found []controller.MirrorTopic, refused []TopicOutcome, err error) {
+func sourceTopics(ctx context.Context, cluster Source, m *metadata.Mirror, topics []*source.Topic) (found []controller.MirrorTopic, refused []TopicOutcome, err error) {
 	if len(topics) == 0 {
 		return nil, nil, nil
 	}
@@ -213,7 +213,7 @@ func noteSkipped(log *slog.Logger, mirror string, results []controller.TopicResu
 // attached to it in any form, and stops attached ones that an exclude pattern
 // names (9.3, steps 7 and 8). A topic that was stopped is attached still, so
 // discovery never starts it again.
-func (p *peer) discover(ctx context.Context, cluster *source.Cluster, mirror *metadata.Mirror, listing *source.Metadata) error {
+func (p *peer) discover(ctx context.Context, cluster Source, mirror *metadata.Mirror, listing *source.Metadata) error {
 	include, err := metadata.CompileRegexList(mirror.Config(metadata.MirrorTopicsInclude))
 	if err != nil {
 		return err
@@ -231,7 +231,7 @@ func (p *peer) discover(ctx context.Context, cluster *source.Cluster, mirror *me
 	)
 }
 
-func (p *peer) discoverNew(ctx context.Context, cluster *source.Cluster, mirror *metadata.Mirror, img *metadata.Image, listing *source.Metadata, match func(string) bool) error {
+func (p *peer) discoverNew(ctx context.Context, cluster Source, mirror *metadata.Mirror, img *metadata.Image, listing *source.Metadata, match func(string) bool) error {
 	var wanted []*source.Topic
 	for _, name := range slices.Sorted(maps.Keys(listing.Topics)) {
 		st := listing.Topics[name]
@@ -246,7 +246,7 @@ func (p *peer) discoverNew(ctx context.Context, cluster *source.Cluster, mirror 
 	if len(wanted) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.timeout())
+	ctx, cancel := p.m.sched.within(ctx, p.timeout())
 	defer cancel()
 	topics, refused, err := sourceTopics(ctx, cluster, mirror, wanted)
 	for _, r := range refused {

@@ -39,7 +39,7 @@ func (t *task) stop() outcome {
 	if res := t.recordLast(p); res.err != nil {
 		return res
 	}
-	newest, ok := p.Log().LatestEpoch()
+	newest, ok := p.ReadLog().LatestEpoch()
 	if !ok {
 		newest = -1
 	}
@@ -76,7 +76,11 @@ func (t *task) settle(p *partition.Partition) error {
 		case !info.Leader:
 			return fmt.Errorf("%s: %w", p.Key(), partition.ErrNotLeader)
 		case info.HighWatermark >= info.LogEnd:
-			return p.Flush(t.ctx)
+			return t.flush(p)
+		}
+		t.r.m.sched.until(func() bool { return len(w.C) > 0 || t.ctx.Err() != nil })
+		if t.ctx.Err() != nil {
+			return t.ctx.Err()
 		}
 		select {
 		case <-w.C:
@@ -86,6 +90,17 @@ func (t *task) settle(p *partition.Partition) error {
 	}
 }
 
+// flush makes everything in the log durable.
+func (t *task) flush(p *partition.Partition) error {
+	done := make(chan error, 1)
+	p.FlushThen(func(err error) { done <- err })
+	err, stopped := await(t.ctx, t.r.m.sched, done)
+	if stopped != nil {
+		return stopped
+	}
+	return err
+}
+
 // recordLast persists LME and LMO (9.14 step 2). A record that exists is kept,
 // because the log may already hold batches of our own; the controller lowers it
 // when the log has become shorter.
@@ -93,7 +108,7 @@ func (t *task) recordLast(p *partition.Partition) outcome {
 	end, _ := p.LogEnd()
 	lme := int32(-1)
 	if end > p.Info().LogStart {
-		if e, ok := p.Log().EpochAt(end - 1); ok {
+		if e, ok := p.ReadLog().EpochAt(end - 1); ok {
 			lme = e
 		}
 	}
@@ -130,7 +145,7 @@ func (t *task) raiseEpoch(least int32) outcome {
 // each, with the producer's own id and epoch. What was aborted before is not
 // open any more, so a repetition does only the rest.
 func (t *task) abortOpen(p *partition.Partition) (int, error) {
-	open := p.Log().OpenTxns()
+	open := p.ReadLog().OpenTxns()
 	for _, txn := range open {
 		marker := record.AbortMarker(txn.ProducerID, txn.Epoch, max(txn.CoordinatorEpoch, 0), t.r.m.o.Clock.Now().UnixMilli())
 		if err := t.append(p, marker); err != nil {
@@ -167,7 +182,7 @@ func endsInReset(p *partition.Partition) bool {
 	if end == info.LogStart || last != info.LeaderEpoch {
 		return false
 	}
-	view, err := p.Log().Read(end-1, 1, end, true)
+	view, err := p.ReadLog().Read(end-1, 1, end, true)
 	if err != nil {
 		return false
 	}
@@ -195,6 +210,15 @@ func (t *task) append(p *partition.Partition, batch []byte) error {
 	p.AppendInternal(p.Info().LeaderEpoch, batch, func(_ int64, err error) { done <- err })
 	timer := t.r.m.o.Clock.NewTimer(appendTimeout)
 	defer timer.Stop()
+	t.r.m.sched.until(func() bool { return len(done) > 0 || len(timer.C()) > 0 || t.ctx.Err() != nil })
+	select {
+	case err := <-done:
+		return err
+	default:
+		if t.ctx.Err() != nil {
+			return t.ctx.Err()
+		}
+	}
 	select {
 	case err := <-done:
 		return err

@@ -141,6 +141,16 @@ func (t *task) partitionAbove(least int32) (*partition.Partition, error) {
 				return p, p.Ready(t.ctx)
 			}
 		}
+		t.r.m.sched.until(func() bool {
+			return len(w.C) > 0 || len(poll.C()) > 0 || len(deadline.C()) > 0 || t.ctx.Err() != nil
+		})
+		if t.ctx.Err() != nil {
+			poll.Stop()
+			if p != nil {
+				p.RemoveWaiter(w)
+			}
+			return nil, t.ctx.Err()
+		}
 		select {
 		case <-w.C:
 		case <-poll.C(): // not opened yet: there is nothing to wait at
@@ -150,12 +160,7 @@ func (t *task) partitionAbove(least int32) (*partition.Partition, error) {
 				p.RemoveWaiter(w)
 			}
 			return nil, fmt.Errorf("%s-%d did not reach a leader epoch above %d within %v", t.r.key.topic, t.r.key.index, least, metadataWait)
-		case <-t.ctx.Done():
-			poll.Stop()
-			if p != nil {
-				p.RemoveWaiter(w)
-			}
-			return nil, t.ctx.Err()
+		case <-t.ctx.Done(): // seen above
 		}
 		poll.Stop()
 		if p != nil {
@@ -198,15 +203,15 @@ func recreatedText(topic string, source, ours metadata.TopicID) string {
 }
 
 // questions are what align asks of the source's leader.
-func (t *task) questions(cluster *source.Cluster, loc location) alignQuestions {
+func (t *task) questions(cluster Source, loc location) alignQuestions {
 	return alignQuestions{
 		epochEnd: func(epoch int32) (sdk.EpochEnd, error) {
-			ctx, cancel := context.WithTimeout(t.ctx, t.peer.timeout())
+			ctx, cancel := t.r.m.sched.within(t.ctx, t.peer.timeout())
 			defer cancel()
 			return cluster.EpochEnd(ctx, loc.broker, loc.key, loc.epoch, epoch)
 		},
 		bounds: func() (earliest, latest int64, err error) {
-			ctx, cancel := context.WithTimeout(t.ctx, t.peer.timeout())
+			ctx, cancel := t.r.m.sched.within(t.ctx, t.peer.timeout())
 			defer cancel()
 			return cluster.Offsets(ctx, loc.broker, loc.key, loc.epoch)
 		},
@@ -217,6 +222,7 @@ func (t *task) questions(cluster *source.Cluster, loc location) alignQuestions {
 func (t *task) sleep(d time.Duration) {
 	timer := t.r.m.o.Clock.NewTimer(d)
 	defer timer.Stop()
+	t.r.m.sched.until(func() bool { return len(timer.C()) > 0 || t.ctx.Err() != nil })
 	select {
 	case <-timer.C():
 	case <-t.ctx.Done():

@@ -51,7 +51,7 @@ func (p *Partition) barLocked(mp *metadata.Partition, next *view) {
 	begin := p.bar == nil
 	p.bar = s
 	if begin {
-		p.shared.done.Go(p.passBarriers)
+		p.shared.spawn(p.passBarriers)
 	}
 }
 

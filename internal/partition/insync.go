@@ -90,6 +90,8 @@ type shared struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 	done     sync.WaitGroup
+	// spawn runs what may wait for the disk beside its caller.
+	spawn func(work func())
 }
 
 type isrProposal struct {
@@ -104,6 +106,7 @@ func newShared(o *Options) *shared {
 	}
 	s.mu.led, s.mu.late = make(map[*Partition]struct{}), make(map[*Partition]struct{})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.spawn = func(work func()) { s.done.Go(work) }
 	return s
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/lockstep-kafka/lockstep/internal/epoch"
 	"github.com/lockstep-kafka/lockstep/internal/producer"
 	"github.com/lockstep-kafka/lockstep/internal/record"
 	"github.com/lockstep-kafka/lockstep/segment"
@@ -35,6 +36,7 @@ type Log interface {
 	EpochEnd(e int32) (int32, int64)
 	EpochAt(offset int64) (int32, bool)
 	LatestEpoch() (int32, bool)
+	Epochs() []epoch.Entry
 	OffsetForTime(ts int64) (offset, timestamp int64, leaderEpoch int32, ok bool, err error)
 	MaxTimestamp() (offset, ts int64, leaderEpoch int32, ok bool)
 
@@ -44,6 +46,7 @@ type Log interface {
 	InTransaction(id int64, epoch int16) (bool, error)
 	LastStable(highWatermark int64) int64
 	Producers() []producer.Producer
+	OpenTxns() []producer.OpenTxn
 
 	Ready() error
 	Wait(ctx context.Context) error

@@ -23,10 +23,10 @@ type Manual struct {
 }
 
 // NewManual makes a manager of logs on disk. AlterISR of o is not called: see
-// Proposals.
-func NewManual(o Options, disk Disk) *Manual {
+// Proposals. spawn runs work later, which may wait for the disk.
+func NewManual(o Options, disk Disk, spawn func(work func())) *Manual {
 	m := newManager(o)
-	m.disk = disk
+	m.disk, m.shared.spawn = disk, spawn
 	return &Manual{m}
 }
 

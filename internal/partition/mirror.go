@@ -119,13 +119,19 @@ func (p *Partition) RestartEmpty(leaderEpoch int32, start int64) error {
 	return err
 }
 
+// FlushThen makes everything in the log durable, and calls done after it.
+func (p *Partition) FlushThen(done func(error)) {
+	if p.log == nil {
+		done(p.wrap(ErrStorage))
+		return
+	}
+	p.log.Flush(done)
+}
+
 // Flush makes everything in the log durable.
 func (p *Partition) Flush(ctx context.Context) error {
-	if p.log == nil {
-		return p.wrap(ErrStorage)
-	}
 	done := make(chan error, 1)
-	p.log.Flush(func(err error) { done <- err })
+	p.FlushThen(func(err error) { done <- err })
 	select {
 	case err := <-done:
 		return err

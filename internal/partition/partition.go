@@ -123,6 +123,10 @@ func (p *Partition) Key() sdk.PartitionKey { return p.key }
 // outside this package only read from it.
 func (p *Partition) Log() *segment.Log { return p.files }
 
+// ReadLog is the same log for those who only ask it: also where it is none of files,
+// as in the simulation. Nil while the partition is offline from the start.
+func (p *Partition) ReadLog() Log { return p.log }
+
 // Opened tells whether there is a log.
 func (p *Partition) Opened() bool { return p.log != nil }
 

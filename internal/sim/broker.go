@@ -67,15 +67,13 @@ func (b *broker) start() {
 		Lease:         func() bool { return w.loop.now < b.until },
 		AlterISR:      func(context.Context, []partition.ISRChange) []partition.ISRResult { return nil },
 		ReplicaLag:    replicaLag,
-	}, b.disk)
+	}, b.disk, b.spawn)
 	b.rep = replica.NewManual(replica.Options{
 		NodeID: b.id, Partitions: b.mgr.Manager, BrokerEpoch: func() int64 { return b.epoch },
 		MaxBytes: 1 << 16, PartitionMaxBytes: 1 << 14, Clock: procClock{w.loop, &b.proc},
 	}, replica.ManualHooks{
 		Fetcher: func(f *replica.Fetcher) { b.fetchers = append(b.fetchers, &fetcher{b: b, f: f}) },
-		Spawn: func(work func()) {
-			w.loop.after(w.loop.between(0, b.disk.slow), &b.proc, work)
-		},
+		Spawn:   b.spawn,
 		Session: b.connect,
 	})
 	b.fetchers, b.parked, b.waiting = nil, nil, nil
@@ -91,6 +89,11 @@ func (b *broker) start() {
 	b.checkISR()
 	b.expire()
 	b.reportEnds()
+}
+
+// spawn has work happen when the disk gets to it.
+func (b *broker) spawn(work func()) {
+	b.w.loop.after(b.w.loop.between(0, b.disk.slow), &b.proc, work)
 }
 
 var discard = slog.New(slog.DiscardHandler)

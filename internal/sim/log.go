@@ -338,6 +338,10 @@ func (l *memLog) LastStable(highWatermark int64) int64 {
 
 func (l *memLog) Producers() []producer.Producer { return l.producers.Producers() }
 
+func (l *memLog) Epochs() []epoch.Entry { return l.epochs.Entries() }
+
+func (l *memLog) OpenTxns() []producer.OpenTxn { return l.producers.Open() }
+
 func (l *memLog) Ready() error               { return nil }
 func (l *memLog) Wait(context.Context) error { return nil }
 func (l *memLog) WhenReady(func(error))      {}
