@@ -17,10 +17,11 @@ SEED     ?= 0
 SEEDS    ?= 200
 STEPS    ?= 10000
 MINUTES  ?= 10
+PARTITIONS ?= 3000
 
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
 
-.PHONY: help release deps deps-go deps-system deps-kafka build run cluster demo check test lint interop matrix kill powercut net failover rivals history bench peers brokerbench microbench compactbench hostile scale restartbench partitionsbench torture crash sim planted race fuzz clean
+.PHONY: help release deps deps-go deps-system deps-kafka build run cluster demo check test lint interop matrix kill powercut net failover rivals history bench peers brokerbench replicationbench microbench compactbench hostile scale restartbench partitionsbench torture crash sim planted race fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,14 +93,14 @@ kill: build ## kill -9 under 64 writers, and of nodes of a cluster of three, CYC
 	$(KILLLOOP) -run '^TestKill$$' -args -cycles $(CYCLES) -seed $(SEED)
 	$(CLUSTERRUN) -run '^TestKill$$' -args -cycles $(CYCLES) -seed $(SEED)
 
-net: build ## partitions and pauses of a cluster of three, CYCLES times, in network namespaces (wants root; SEED= repeats)
-	$(CLUSTERRUN) -run '^TestNet$$' -args -cycles $(CYCLES) -seed $(SEED)
+net: build ## partitions and pauses of a cluster of three, then slow, half-open and reset links by a proxy, each CYCLES times, in network namespaces (wants root; SEED= repeats)
+	$(CLUSTERRUN) -run '^Test(Net|Proxy)$$' -args -cycles $(CYCLES) -seed $(SEED)
 
-failover: build ## kill -9 of controllers and leaders of a cluster with 3000 partitions, CYCLES times: how long until all can be written
-	$(CLUSTERRUN) -run '^TestFailover$$' -args -cycles $(CYCLES) -seed $(SEED)
+failover: build ## kill -9 of controllers, leaders and all of a cluster with PARTITIONS (3000), CYCLES times: time until all can be written, memory
+	$(CLUSTERRUN) -run '^TestFailover$$' -args -cycles $(CYCLES) -partitions $(PARTITIONS) -seed $(SEED)
 
-rivals: build ## the cycles of kill and net against Lockstep and against Apache Kafka, side by side
-	$(CLUSTERRUN) -run '^TestRivals$$' -args -cycles $(CYCLES) -seed $(SEED)
+rivals: build ## kills, cuts and pauses, CYCLES (2) of each kind, to Lockstep and to Apache Kafka: one table, side by side (about 25 min)
+	$(CLUSTERRUN) -run '^TestRivals$$' -args -cycles $(if $(filter file,$(origin CYCLES)),2,$(CYCLES)) -seed $(SEED)
 
 CLUSTERRUN = $(GO) test -tags torture -count=1 -timeout 120m -v ./fixtures/clusterrun
 
@@ -132,6 +133,9 @@ peers: build ## the test suites of franz-go and librdkafka against our server (o
 
 brokerbench: build ## produce and consume beside Apache Kafka: MB/s, CPU s/GB, p99 at half load (size: BENCH_MB)
 	LOCKSTEP_BENCH_MB=$(BENCH_MB) $(GO) test -tags interop -count=1 -timeout 60m -run '^$$' -bench Broker -benchtime 3x ./fixtures/interop/
+
+replicationbench: build ## three brokers beside three of Apache Kafka, acks=all: MB/s, CPU s/GB and replica, p99 at half load (size: BENCH_MB)
+	LOCKSTEP_BENCH_MB=$(BENCH_MB) $(GO) test -tags interop -count=1 -timeout 60m -run '^$$' -bench '^BenchmarkReplication$$' -benchtime 1x -v ./fixtures/interop/
 
 microbench: ## append, read, look-up, worker, fetch and produce alone, with allocations
 	$(GO) test -run '^$$' -bench . -benchmem ./segment ./pipeline ./internal/kafka ./internal/source
