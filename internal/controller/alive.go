@@ -39,7 +39,8 @@ func (c *Controller) nodeLost(node int32) {
 	}
 }
 
-// refused notes that a node's machine said that nobody listens there.
+// refused notes that a node's machine said that nobody listens there, or that it does
+// not answer.
 func (c *Controller) refused(node int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

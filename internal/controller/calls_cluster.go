@@ -20,7 +20,7 @@ func (c *Controller) RegisterBroker(ctx context.Context, r RegisterBroker) (brok
 
 // UnregisterBroker forgets a broker that is not alive.
 func (c *Controller) UnregisterBroker(ctx context.Context, id int32) error {
-	rep := c.submit(ctx, true, unregisterBroker{id})
+	rep := c.submit(ctx, true, unregisterBroker{id, c.defaults()})
 	if err := rep.err; err != nil && !(rep.repeated && errors.Is(err, ErrUnknownBroker)) {
 		return fmt.Errorf("unregister broker %d: %w", id, err)
 	}

@@ -513,6 +513,12 @@ func TestClusterCut(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond) // a lease ends by the clock
 	}
+	for asked := time.Now(); !slices.Contains(other.lately(), old.o.NodeID); {
+		if time.Since(asked) > 5*time.Second {
+			t.Fatal("the old controller does not answer, and its broker gets a whole session")
+		}
+		time.Sleep(10 * time.Millisecond) // a question times out by the clock
+	}
 	create(t, other, "made", 1)
 	t.Logf("the others go on after %v", time.Since(began))
 	if err := late.syncChain(t.Context()); err != nil {

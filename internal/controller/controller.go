@@ -54,7 +54,8 @@ type Controller struct {
 		sync.Mutex
 		leading bool
 		changed chan struct{}
-		// refused are nodes whose machines said that nobody listens there, and when.
+		// refused are nodes whose machines said that nobody listens there, or that did not
+		// answer when their office had ended, and when.
 		refused map[int32]time.Time
 	}
 	closeOnce sync.Once

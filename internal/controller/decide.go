@@ -36,8 +36,11 @@ type (
 		Unheard  []int32
 		Defaults defaults
 	}
-	unregisterBroker struct{ ID int32 }
-	fenceBrokers     struct {
+	unregisterBroker struct {
+		ID       int32
+		Defaults defaults
+	}
+	fenceBrokers struct {
 		Brokers  []BrokerEpoch
 		Defaults defaults
 	}

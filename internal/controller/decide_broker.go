@@ -92,7 +92,9 @@ func (c *change) alive() {
 }
 
 // decideUnregisterBroker forgets a broker that is gone. Replicas keep its id, until a
-// reassignment moves them or a broker of that id comes back.
+// reassignment moves them or a broker of that id comes back, but nothing waits for it
+// any more: where others are known that had every record once, they compare their logs
+// without it. The last one who is known stays: nobody else has what it has.
 func decideUnregisterBroker(img *metadata.Image, c unregisterBroker) ([]Change, error) {
 	switch b := img.Broker(c.ID); {
 	case b == nil:
@@ -100,7 +102,30 @@ func decideUnregisterBroker(img *metadata.Image, c unregisterBroker) ([]Change, 
 	case !b.Fenced:
 		return nil, fmt.Errorf("%w: broker %d is alive; stop it first", ErrInvalidRequest, c.ID)
 	}
-	return []Change{deleteBroker{c.ID}}, nil
+	r := replicasOf(img, c.Defaults)
+	var changes []Change
+	for t := range img.AllTopics() {
+		for _, p := range t.Partitions {
+			ch := r.change(t, p)
+			ch.forget(c.ID)
+			changes = ch.put(changes)
+		}
+	}
+	return append(changes, deleteBroker{c.ID}), nil
+}
+
+// forget takes a replica out of those that had every record, if others of them stay.
+func (c *change) forget(id int32) {
+	n := &c.next
+	known := union(n.ISR, n.ELR, n.LastKnownELR)
+	if !slices.Contains(known, id) || len(known) == 1 {
+		return
+	}
+	c.lost = []int32{id}
+	n.ISR, n.ELR, n.LastKnownELR = minus(n.ISR, c.lost), minus(n.ELR, c.lost), minus(n.LastKnownELR, c.lost)
+	if n.Leader == metadata.NoLeader {
+		c.elect()
+	}
 }
 
 // checkBrokerEpoch wants the broker as it is registered now.

@@ -74,7 +74,7 @@ func (s *script) parseCluster(t *testing.T, d *datadriven.TestData, word func(in
 		}
 		return []Command{fenceBrokers{brokers, def}}
 	case "unregister":
-		return []Command{unregisterBroker{id}}
+		return []Command{unregisterBroker{id, def}}
 	case "drain":
 		return []Command{drainBroker{epochOf(img, id), int(num("max", maxDrained)), def}}
 	case "isr":

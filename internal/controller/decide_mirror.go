@@ -268,11 +268,19 @@ func startOne(img *metadata.Image, c startTopic) ([]Change, error) {
 		if err := requireStates(t, allowed); err != nil {
 			return nil, err
 		}
-		return append([]Change{attach(t, c.Mirror, metadata.DesiredMirroring)}, restartFailed(t)...), nil
+		return append(mirrorChanges(img, t, c), restartFailed(t)...), nil
 	}
 	// New in this mirror: what another one recorded, or left behind when its
 	// deletion was cut short, is not this mirror's history (W61).
-	return append([]Change{attach(t, c.Mirror, metadata.DesiredMirroring)}, forgetStates(t)...), nil
+	return append(mirrorChanges(img, t, c), forgetStates(t)...), nil
+}
+
+// mirrorChanges attaches a topic. ELRs end before that: a mirror's high watermark does
+// not wait for min.insync.replicas.
+func mirrorChanges(img *metadata.Image, t *metadata.Topic, c startTopic) []Change {
+	next := *t
+	next.MirrorName = metadata.Attachment{Mirror: c.Mirror, Desired: metadata.DesiredMirroring}.Value()
+	return append(replicasOf(img, c.Defaults).recheckELR(nil, &next), attach(t, c.Mirror, metadata.DesiredMirroring))
 }
 
 // createMirrorTopic gives the topic the source's id, partition count and configs

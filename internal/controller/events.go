@@ -29,10 +29,35 @@ func (c *Controller) tellOf(prev *metadata.Image, cmds []Command, items []outcom
 		case electUnclean:
 			c.meters.unclean.Inc()
 			logUnclean(c.o.Logger, prev, cmd)
+		case unregisterBroker:
+			logUnregistered(c.o.Logger, prev, cmd.ID)
 		case electLongest:
 			c.o.Logger.Warn("leader elected by the length of its log, after every replica in sync stopped uncleanly: records that only reached memory may be lost",
 				"topic", topicName(prev, cmd.Topic), "partition", cmd.Partition, "new_leader", cmd.Leader, "asked", cmd.Reported)
 		}
+	}
+}
+
+// logUnregistered tells of the partitions that do not wait any more for a broker which
+// may be the only one to have all of their records (GI-45).
+func logUnregistered(l *slog.Logger, prev *metadata.Image, id int32) {
+	var names []string
+	n := 0
+	for t := range prev.AllTopics() {
+		for _, p := range t.Partitions {
+			known := union(p.ISR, p.ELR, p.LastKnownELR)
+			if p.Leader != metadata.NoLeader || !slices.Contains(known, id) || len(known) == 1 {
+				continue
+			}
+			if n++; n <= 20 {
+				names = append(names, fmt.Sprintf("%s-%d", t.Name, p.Index))
+			}
+		}
+	}
+	if n > 0 {
+		l.Error("broker unregistered, for which partitions without a leader waited: acknowledged records that only it has are lost", "broker", id, "partitions", n, "first", names)
+	} else {
+		l.Info("broker unregistered", "broker", id)
 	}
 }
 

@@ -46,7 +46,9 @@ func (c *Controller) keepTouch(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if c.holds(holder) {
+		if !c.holds(holder) {
+			c.checkPredecessor(ctx, holder)
+		} else {
 			c.o.Logger.Warn("connection to the active controller broke", "node", holder.node, "addr", holder.addr, "error", err)
 			if gone(ctx, holder.addr, c.o) {
 				c.depose(ctx, holder)
@@ -54,6 +56,20 @@ func (c *Controller) keepTouch(ctx context.Context) {
 		}
 		pause(ctx, c.o.Clock, stayPause)
 	}
+}
+
+// checkPredecessor asks a node whose office ended whether it is there. If it is not,
+// because it was cut off or stopped, its lease ran out unheard, and whoever comes into
+// office need not give its broker a whole session more.
+func (c *Controller) checkPredecessor(ctx context.Context, was contender) {
+	try, cancel := context.WithTimeout(ctx, afterLoss)
+	defer cancel()
+	var a identifyAnswer
+	if err := c.nodes.call(try, was.addr, "Identify", &identifyCall{c.o.NodeID}, &a); err == nil || ctx.Err() != nil {
+		return
+	}
+	c.refused(was.node)  // if this node comes into office after this
+	c.nodeLost(was.node) // if it came before
 }
 
 // holds tells whether that very candidacy still has the office.

@@ -53,7 +53,12 @@ func (r replicas) topicConfig(t *metadata.Topic, name, file string) string {
 
 // minISR is the number of ISR members below which the high watermark stands still:
 // a partition with fewer replicas than min.insync.replicas moves it with all of them.
+// That of a mirror never stands still, so that it has no ELR: who is out of the ISR
+// lacks records, and those that it leads without are gone if the source is.
 func (r replicas) minISR(t *metadata.Topic, p *metadata.Partition) int {
+	if t.ReadOnly(p) {
+		return 0
+	}
 	file := ""
 	if r.def.MinISR > 0 {
 		file = strconv.Itoa(int(r.def.MinISR))

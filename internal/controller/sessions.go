@@ -83,8 +83,8 @@ type reportedEnd struct {
 }
 
 // begin starts a term. Every unfenced broker gets a fresh session, since nobody knows
-// when it was last heard of; refused are brokers whose node refused a connection:
-// they are probably dead.
+// when it was last heard of; refused are brokers whose node refused a connection, or
+// did not answer after its own office had lapsed: they are probably gone.
 func (s *sessions) begin(now time.Time, img *metadata.Image, refused []int32) {
 	*s = sessions{
 		o: s.o, brokers: make(map[int32]*session), last: now, balance: now.Add(s.o.BalanceInterval),
