@@ -253,8 +253,12 @@ func (l *Log) scrubbedLocked(seg *segment) scrubTarget {
 	return s
 }
 
-// scrubNext is the first segment that ends above from, as far as it is durable.
+// scrubNext is the first segment that ends above from, as far as it is durable. It
+// waits for a cut under way, which is published before the file is cut: a longer
+// file would be taken for damage then, and no further cut would tell.
 func (l *Log) scrubNext(from int64) (s scrubTarget, ok bool) {
+	l.wr.Lock()
+	defer l.wr.Unlock()
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if l.mu.closed || l.damaged.Load() != nil {
@@ -342,9 +346,11 @@ func (c *scrubber) lookAtSuspects() {
 	c.mu.Unlock()
 	for seg := range suspects {
 		l := seg.log
+		l.wr.Lock() // as in scrubNext
 		l.mu.RLock()
 		s := l.scrubbedLocked(seg)
 		l.mu.RUnlock()
+		l.wr.Unlock()
 		d, err := c.check(l, s, false)
 		switch {
 		case err != nil:

@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/lockstep-kafka/lockstep/internal/clock"
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
 )
 
 // pauses is a clock that hands the timers which are asked of it to the test.
@@ -221,4 +222,43 @@ func TestUnreadableIsNotDamage(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A follower that came back was cut to its leader's history while the scrubber went
+// by: between the moment at which nobody reads any more what goes and that at which
+// the file is shorter, it saw a file with more bytes than were written, called the
+// log damaged, and the replica served and fetched nothing from then on.
+func TestScrubDuringCut(t *testing.T) {
+	s := mustOpen(t, testOptions(vfs.NewMem()))
+	l := mustLog(t, s, Config{SegmentBytes: 1 << 20, RetentionMs: -1, RetentionBytes: -1})
+	appendN(t, l, 10, 1)
+	mustFlush(t, l)
+	looked := make(chan struct{})
+	defer invariants.SetFault(func(at string) {
+		if at != "segment.truncatePublished" {
+			return
+		}
+		go func() {
+			defer close(looked)
+			c := s.scrubber
+			c.scrub(l)
+			l.mu.RLock()
+			seg := l.mu.segments[0]
+			l.mu.RUnlock()
+			c.suspect(seg)
+			c.lookAtSuspects()
+		}()
+		select {
+		case <-looked:
+		case <-time.After(50 * time.Millisecond): // it waits for the cut, as it should
+		}
+	})()
+	if err := l.Truncate(15); err != nil {
+		t.Fatal(err)
+	}
+	<-looked
+	if d := l.damaged.Load(); d != nil {
+		t.Errorf("the cut was taken for damage: %v", d)
+	}
+	appendN(t, l, 1, 2)
 }
