@@ -54,6 +54,8 @@ type conn struct {
 
 	r     *bufio.Reader
 	frame frame
+	limit func(key int16) int // requestLimit and growFrame, made once
+	grow  wire.Grow
 	out   []byte // answers that wait for the next flush; only complete frames
 	box   outbox
 
@@ -75,6 +77,7 @@ func newConn(s *Server, l *listener, nc net.Conn, ip string) *conn {
 		c.login.phase = loginHandshake
 	}
 	c.r = bufio.NewReaderSize(c.nc, readBuffer)
+	c.limit, c.grow = c.requestLimit, c.growFrame
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	c.waitCtx, c.cancelWait = context.WithCancel(c.ctx)
 	c.box.init()
@@ -245,16 +248,13 @@ func (c *conn) readFrame() error {
 		c.frame.buf = buf
 		return err
 	}
-	if c.buffersWhole() {
-		buf, err := wire.ReadRequestFrame(c.r, c.requestLimit, c.frame.buf, c.grower(c.ctx))
-		c.frame.buf = buf
-		return err
+	if !c.buffersWhole() {
+		c.frame.deadline = c.extend(cap(c.frame.buf))
 	}
-	deadline := c.extend(cap(c.frame.buf))
-	ctx, cancel := context.WithDeadline(c.ctx, deadline)
-	defer cancel()
-	buf, err := wire.ReadRequestFrame(c.r, c.requestLimit, c.frame.buf, c.grower(ctx))
-	c.frame.buf = buf
+	buf, err := wire.ReadRequestFrame(c.r, c.limit, c.frame.buf, c.grow)
+	if c.frame.buf = buf; err == nil {
+		c.frame.filled(len(buf))
+	}
 	return err
 }
 
@@ -268,14 +268,15 @@ func (c *conn) buffersWhole() bool {
 	return size >= 0 && c.r.Buffered()-4 >= int(size)
 }
 
-func (c *conn) grower(ctx context.Context) wire.Grow {
-	return func(b []byte, n int) ([]byte, error) {
-		b, err := c.server.memory.grow(ctx, &c.frame, b, n)
-		if n > freeFrame {
-			c.extend(n)
-		}
-		return b, err
+// growFrame is the wire.Grow of c.frame.
+func (c *conn) growFrame(b []byte, n, size int) ([]byte, error) {
+	if n > freeFrame {
+		c.extend(n)
 	}
+	if n <= cap(b) {
+		return b, nil
+	}
+	return c.server.memory.grow(c.ctx, &c.frame, b, c.frame.want(n, size))
 }
 
 // extend gives the peer time for n more bytes.

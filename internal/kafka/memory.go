@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 
@@ -19,9 +20,9 @@ const (
 	// practice.
 	freeFrame = 64 << 10
 
-	// Buffers between these sizes are pooled by power of two. Larger ones are
-	// rare (max.message.bytes is 1 MiB by default) and would pin memory.
-	minPooled, maxPooled = 16, 22 // 64 KiB, 4 MiB
+	// Buffers between these sizes are pooled by power of two. A producer's request
+	// has a batch of up to 1 MiB (max.message.bytes) for each of several partitions.
+	minPooled, maxPooled = 16, 24 // 64 KiB, 16 MiB
 
 	// A decoded body may take decodeFactor times its bytes and decodeSlack
 	// more, because short names take their struct's many times over and honest
@@ -56,14 +57,29 @@ type frame struct {
 	buf   []byte
 	small []byte // what buf was before it came from the pool, for the next small request
 	held  int64
+	// deadline is until when the frame under way waits for budget.
+	deadline time.Time
+	// proven is how large a frame the peer has sent whole; it shrinks with
+	// every smaller one.
+	proven int
 }
 
-// grow moves b into a buffer with room for n, waiting for budget until ctx
-// ends. A connection that waits holds what it has: ctx carries the deadline of
-// the frame, which breaks the circle when all wait for each other.
+// want is how much room a frame of size bytes gets that needs room for n. A frame
+// of unknown peers grows with what has arrived of it, which copies a third of the
+// bytes and touches memory twice; one that has sent such frames gets it at once.
+func (f *frame) want(n, size int) int { return max(n, min(size, f.proven)) }
+
+// filled notes that the peer has sent a whole frame.
+func (f *frame) filled(size int) { f.proven = max(size, f.proven-f.proven/8) }
+
+// grow moves b into a buffer with room for n, waiting for budget until ctx or the
+// frame's deadline ends. A connection that waits holds what it has: the deadline
+// breaks the circle when all wait for each other.
 func (m *memory) grow(ctx context.Context, f *frame, b []byte, n int) ([]byte, error) {
 	size := roundUp(n)
-	if size > freeFrame {
+	if size > freeFrame && !m.frames.TryAcquire(int64(size)) {
+		ctx, cancel := context.WithDeadline(ctx, f.deadline)
+		defer cancel()
 		if err := m.frames.Acquire(ctx, int64(size)); err != nil {
 			return b, errNoMemory
 		}

@@ -48,6 +48,34 @@ func TestMemoryBudget(t *testing.T) {
 	}
 }
 
+// A peer that has sent a whole frame gets the room of the next at once, where those
+// that have not get what they have filled; small frames make it forget.
+func TestFrameOfAProvenPeer(t *testing.T) {
+	const k = 1 << 10
+	var f frame
+	for i, step := range []struct{ n, size, want int }{
+		{64 * k, 12000 * k, 64 * k},       // a stranger
+		{256 * k, 12000 * k, 256 * k},     // that has filled its first buffer
+		{64 * k, 300 * k, 64 * k},         // still one
+		{64 * k, 8000 * k, 8000 * k},      // after one of 8000 KiB
+		{64 * k, 12000 * k, 8000 * k},     // no more than what is proven
+		{12000 * k, 12000 * k, 12000 * k}, // what has arrived counts in any case
+	} {
+		if i == 3 {
+			f.filled(8000 * k)
+		}
+		if got := f.want(step.n, step.size); got != step.want {
+			t.Errorf("step %d: room for %d KiB of %d, want %d", i, got/k, step.size/k, step.want/k)
+		}
+	}
+	for range 60 {
+		f.filled(1 * k)
+	}
+	if got := f.want(64*k, 12000*k); got != 64*k {
+		t.Errorf("after many small frames there is room for %d KiB at once", got/k)
+	}
+}
+
 // metadataFor is a body of Metadata v4 with n empty names: of two bytes each, and
 // of a struct each when decoded.
 func metadataFor(n int) (*wire.RequestHeader, []byte) {
@@ -96,7 +124,7 @@ func TestMemoryRefusesWhatSwells(t *testing.T) {
 }
 
 func TestRoundUp(t *testing.T) {
-	for n, want := range map[int]int{1: 512, 512: 512, 513: 1024, 64 << 10: 64 << 10, 64<<10 + 1: 128 << 10, 4 << 20: 4 << 20, 4<<20 + 1: 4<<20 + 1} {
+	for n, want := range map[int]int{1: 512, 512: 512, 513: 1024, 64 << 10: 64 << 10, 64<<10 + 1: 128 << 10, 16 << 20: 16 << 20, 16<<20 + 1: 16<<20 + 1} {
 		if got := roundUp(n); got != want {
 			t.Errorf("roundUp(%d) = %d, want %d", n, got, want)
 		}

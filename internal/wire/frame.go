@@ -21,9 +21,11 @@ var (
 // what it sent, and the copies of growing are a third of the bytes.
 const frameStep = 64 << 10
 
-// Grow returns a buffer with b's bytes and room for n in all. A server puts
-// its pool and its memory budget here; nil means plain allocation.
-type Grow func(b []byte, n int) ([]byte, error)
+// Grow returns a buffer with b's bytes and room for n in all, or more: size is what
+// the peer says that the frame has. It is asked before each step, also where b has
+// the room. A server puts its pool, its memory budget and its deadlines here; nil
+// means plain allocation.
+type Grow func(b []byte, n, size int) ([]byte, error)
 
 // ReadFrame reads one size-prefixed frame and returns its content in buf,
 // which is grown when it is too small. The result aliases buf until the next
@@ -79,19 +81,16 @@ func readSize(r io.Reader, buf []byte) (int, []byte, error) {
 func fill(r io.Reader, b []byte, size int, grow Grow) ([]byte, error) {
 	for len(b) < size {
 		have := len(b)
-		if cap(b) < size {
-			// At most four times what has arrived.
-			n := min(size, max(frameStep, 4*have))
-			if grow == nil {
-				b = slices.Grow(b, n-have)
-			} else {
-				var err error
-				if b, err = grow(b, n); err != nil {
-					return b, err
-				}
+		n := min(size, max(frameStep, 4*have)) // at most four times what has arrived
+		if grow == nil {
+			b = slices.Grow(b, n-have)
+		} else {
+			var err error
+			if b, err = grow(b, n, size); err != nil {
+				return b, err
 			}
 		}
-		b = b[:min(size, cap(b))]
+		b = b[:n]
 		if n, err := io.ReadFull(r, b[have:]); err != nil {
 			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF // the prefix promised more

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -56,7 +57,7 @@ func TestReadFrame(t *testing.T) {
 func TestFrameMemoryFollowsTheBytes(t *testing.T) {
 	limit := func(int16) int { return 100 << 20 }
 	var asked []int
-	grow := func(b []byte, n int) ([]byte, error) {
+	grow := func(b []byte, n, _ int) ([]byte, error) {
 		asked = append(asked, n)
 		return append(make([]byte, 0, n), b...), nil
 	}
@@ -75,6 +76,26 @@ func TestFrameMemoryFollowsTheBytes(t *testing.T) {
 	}
 	if total := after.TotalAlloc - before.TotalAlloc; total > 64<<10+8*uint64(sent) {
 		t.Fatalf("allocated %d bytes for %d that arrived", total, sent)
+	}
+}
+
+// Whoever grows frames is asked before each step, so that deadlines can follow what
+// arrives, also where it gave all the room at once.
+func TestFrameAsksBeforeEachStep(t *testing.T) {
+	const size = 5 << 20
+	var steps []int
+	grow := func(b []byte, n, stated int) ([]byte, error) {
+		if n > 2 && stated != size {
+			t.Errorf("the frame has %d bytes, not %d", stated, size)
+		}
+		steps = append(steps, n)
+		return append(make([]byte, 0, size), b...), nil
+	}
+	if _, err := ReadRequestFrame(bytes.NewReader(framed(size, make([]byte, size))), func(int16) int { return size }, nil, grow); err != nil {
+		t.Fatal(err)
+	}
+	if want := []int{2, 64 << 10, 256 << 10, 1 << 20, 4 << 20, size}; !slices.Equal(steps, want) {
+		t.Errorf("asked for %v, want %v", steps, want)
 	}
 }
 
