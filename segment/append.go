@@ -77,6 +77,9 @@ func (l *Log) append(batches []byte, own bool) (Appended, error) {
 		return Appended{}, err
 	}
 	invariants.Fault("segment.afterWrite")
+	if l.store.o.FlushInterval > 0 {
+		l.store.writeback.note(seg, seg.size)
+	}
 	l.include(seg, batches, a)
 	if len(l.mu.tail) >= l.store.o.tail {
 		l.trimTail(seg)

@@ -115,8 +115,8 @@ func (r *replacement) flush() error {
 	if err := writeAt(r.file, r.buf, r.written); err != nil {
 		return fmt.Errorf("replace %s: %w", r.seg.path(), asFull(err))
 	}
-	if f, ok := r.file.(osFile); ok {
-		startWriteback(f.File, r.written, int64(len(r.buf)))
+	if f, ok := r.file.(writebacker); ok {
+		f.startWriteback(r.written, int64(len(r.buf)))
 	}
 	r.written += int64(len(r.buf))
 	r.buf = r.buf[:0]

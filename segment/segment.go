@@ -28,6 +28,8 @@ type segment struct {
 
 	dirty atomic.Bool // size > synced, or about to be: the file cache must not close it
 
+	ahead ahead // see writeback
+
 	// Guarded by the file cache's lock.
 	h       *handle
 	dropped bool // the file is gone, or its name belongs to another

@@ -59,17 +59,18 @@ const (
 // watermarks, the open files, and one goroutine that flushes. Safe for use by
 // several goroutines.
 type Store struct {
-	o       Options
-	disk    disk
-	dir     string // of the logs
-	lock    io.Closer
-	index   *index
-	marks   *watermarks
-	files   fileCache
-	flusher *flusher
-	health  *health
-	space   *space
-	gather  historian
+	o         Options
+	disk      disk
+	dir       string // of the logs
+	lock      io.Closer
+	index     *index
+	marks     *watermarks
+	files     fileCache
+	flusher   *flusher
+	writeback *writeback
+	health    *health
+	space     *space
+	gather    historian
 
 	quarantine *quarantine
 	scrubber   *scrubber
@@ -107,6 +108,7 @@ func Open(o Options) (*Store, error) {
 	}
 	s.health.register()
 	go s.flusher.run()
+	go s.writeback.run()
 	go s.health.run()
 	go s.scrubber.run()
 	return s, nil
@@ -143,7 +145,7 @@ func (s *Store) open() (err error) {
 	if s.index, err = openIndex(s.disk, s.disk.PathJoin(s.o.Dir, indexDir), s.o.IndexMemory, s.o.Logger); err != nil {
 		return errors.Join(err, s.marks.close(false))
 	}
-	s.flusher = newFlusher(s)
+	s.flusher, s.writeback = newFlusher(s), newWriteback(s)
 	s.gather.init(s)
 	s.scrubber = newScrubber(s)
 	return nil
@@ -411,6 +413,7 @@ func (s *Store) Close() error {
 	}
 	s.scrubber.close()
 	s.gather.close()
+	s.writeback.close()
 	s.flusher.close()
 	invariants.Fault("segment.stopFlushed")
 	clean := s.failure() == nil && (s.marks.clean || !s.partial)
