@@ -26,9 +26,11 @@
 //
 // # Who owns what
 //
-// Appends are the caller's goroutine, and so are reads. The store has three
-// goroutines. The flusher syncs files for all who asked since the last round,
-// calls them back, and writes the watermarks down on a timer. The watcher looks
+// Appends are the caller's goroutine, and so are reads. The store has four
+// goroutines, and workers of the flusher while somebody waits for a sync: each takes
+// a log, syncs it for all who asked until then, and calls them back. The flusher
+// itself syncs the rest and writes the watermarks down on a timer. Writeback has the
+// kernel begin with what the flusher will want. The watcher looks
 // whether the disk has room and answers, and tells when Health changes. The
 // scrubber reads everything, slowly, to find damage, and tells of it. A log has
 // none. An idle log has no open file after the cache has closed it.

@@ -18,22 +18,18 @@ var (
 	flushErrors  = obs.Counter("lockstep_log_flush_errors_total")
 )
 
-// flushers is how many logs are synced at once. A journalling file system
-// commits syncs that overlap together, so a few are cheaper than one after the
-// other; more gain nothing on one disk.
+// flushers is how many logs are synced at once, for those who wait and, beside
+// them, for the timer. A journalling file system commits syncs that overlap
+// together, so a few are cheaper than one after the other; more gain nothing on one
+// disk.
 const flushers = 8
 
-// backgroundChunk is how many logs the timer syncs before it answers those who
-// wait for a flush: some milliseconds of work.
-const backgroundChunk = 4 * flushers
-
-// flusher is the store's one goroutine. It turns all flushes that were asked
-// for while it was busy into one round: each log is synced once, then all
-// callbacks run. On its timer it syncs what nobody asked for, and writes the
-// marks down.
+// flusher syncs logs. All flushes of a log that were asked for while it was being
+// synced are one sync; logs do not wait for each other, but for one of the workers,
+// which are there while somebody waits. On its timer the flusher's goroutine syncs
+// what nobody asked for, and writes the marks down.
 type flusher struct {
 	store *Store
-	wake  chan struct{} // capacity 1
 	stop  chan struct{}
 	done  chan struct{}
 
@@ -43,26 +39,29 @@ type flusher struct {
 
 	mu struct {
 		sync.Mutex
-		requests []flushRequest
-		dirty    []*Log // logs with unsynced bytes
-		marks    []*Log // logs with unwritten marks
-		closed   bool
+		ready   []*Log // logs that somebody waits for and no worker has
+		workers int
+		dirty   []*Log // logs with unsynced bytes
+		marks   []*Log // logs with unwritten marks
+		closed  bool
 	}
-	spare []flushRequest // the other of two buffers; only the goroutine's
+	workers sync.WaitGroup
 }
 
-type flushRequest struct {
-	log  *Log
-	done func(error)
+// flushes is a log's part of it, guarded by the flusher's mu.
+type flushes struct {
+	waiting []func(error)
+	spare   []func(error) // the other of two buffers
+	taken   bool          // it is ready, or a worker has it
 }
 
 func newFlusher(s *Store) *flusher {
-	return &flusher{store: s, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	return &flusher{store: s, stop: make(chan struct{}), done: make(chan struct{})}
 }
 
 // Flush makes everything appended before the call durable, and then calls done
-// on the store's flushing goroutine, together with all others that waited: done
-// must not block. After an error nothing is ever flushed again (ErrFailed).
+// on a goroutine of the store, one after the other for one log: done must not block.
+// After an error nothing is ever flushed again (ErrFailed).
 func (l *Log) Flush(done func(error)) { l.store.flusher.request(l, done) }
 
 func (f *flusher) request(l *Log, done func(error)) {
@@ -72,12 +71,47 @@ func (f *flusher) request(l *Log, done func(error)) {
 		done(fmt.Errorf("%w: flush %s", ErrClosed, l.id))
 		return
 	}
-	f.mu.requests = append(f.mu.requests, flushRequest{l, done})
-	f.mu.Unlock()
-	select {
-	case f.wake <- struct{}{}:
-	default:
+	l.flushes.waiting = append(l.flushes.waiting, done)
+	if l.flushes.taken {
+		f.mu.Unlock()
+		return
 	}
+	l.flushes.taken = true
+	f.mu.ready = append(f.mu.ready, l)
+	hire := f.mu.workers < flushers
+	if hire {
+		f.mu.workers++
+		f.workers.Add(1)
+	}
+	f.mu.Unlock()
+	if hire {
+		go f.work()
+	}
+}
+
+// work syncs logs until none is ready.
+func (f *flusher) work() {
+	defer f.workers.Done()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for len(f.mu.ready) > 0 {
+		l := f.mu.ready[0]
+		f.mu.ready = slices.Delete(f.mu.ready, 0, 1)
+		waiting := l.flushes.waiting
+		l.flushes.waiting, l.flushes.spare = l.flushes.spare, nil
+		f.mu.Unlock()
+		err := l.sync()
+		for _, done := range waiting {
+			done(err)
+		}
+		clear(waiting)
+		f.mu.Lock()
+		l.flushes.spare = waiting[:0]
+		if l.flushes.taken = len(l.flushes.waiting) > 0; l.flushes.taken {
+			f.mu.ready = append(f.mu.ready, l)
+		}
+	}
+	f.mu.workers--
 }
 
 func (f *flusher) addDirty(l *Log) {
@@ -105,8 +139,6 @@ func (f *flusher) run() {
 	last := o.Clock.Now()
 	for {
 		select {
-		case <-f.wake:
-			f.round()
 		case <-timer.C():
 			now := o.Clock.Now()
 			due := now.Sub(last) >= o.CheckpointInterval
@@ -123,7 +155,7 @@ func (f *flusher) run() {
 			}
 			timer.Reset(tick)
 		case <-f.stop:
-			f.round()
+			f.workers.Wait() // none comes after closed
 			f.background()
 			f.writeMarks(nil) // the index is told when the logs are closed
 			return
@@ -137,44 +169,6 @@ func (f *flusher) close() {
 	f.mu.Unlock()
 	close(f.stop)
 	<-f.done
-	f.round() // requests that came between the last round and closed: none are lost
-}
-
-// round answers all waiting requests.
-func (f *flusher) round() {
-	f.mu.Lock()
-	requests := f.mu.requests
-	f.mu.requests = f.spare[:0]
-	f.mu.Unlock()
-	if len(requests) == 0 {
-		f.spare = requests
-		return
-	}
-	if len(requests) == 1 { // one client, one log: the usual case when idle
-		requests[0].done(requests[0].log.sync())
-	} else {
-		f.many(requests)
-	}
-	clear(requests)
-	f.spare = requests
-}
-
-func (f *flusher) many(requests []flushRequest) {
-	results := make(map[*Log]error, len(requests))
-	logs := make([]*Log, 0, len(requests))
-	for _, r := range requests {
-		if _, ok := results[r.log]; !ok {
-			results[r.log] = nil
-			logs = append(logs, r.log)
-		}
-	}
-	errs := syncAll(logs)
-	for i, l := range logs {
-		results[l] = errs[i]
-	}
-	for _, r := range requests {
-		r.done(results[r.log])
-	}
 }
 
 // syncAll syncs logs a few at a time.
@@ -202,13 +196,10 @@ func (f *flusher) background() {
 	for _, l := range logs {
 		l.queued.Store(false) // before syncing: what is appended meanwhile queues it again
 	}
-	for chunk := range slices.Chunk(logs, backgroundChunk) {
-		for _, err := range syncAll(chunk) {
-			if err != nil && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrFailed) {
-				f.store.o.Logger.Error("background flush", "err", err)
-			}
+	for _, err := range syncAll(logs) {
+		if err != nil && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrFailed) {
+			f.store.o.Logger.Error("background flush", "err", err)
 		}
-		f.round()
 	}
 }
 

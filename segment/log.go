@@ -95,6 +95,7 @@ type Log struct {
 	scrubbed atomic.Int64 // see ScrubbedTo
 
 	syncing sync.Mutex  // one sync at a time: between wr and mu
+	flushes flushes     // who waits for the flusher
 	queued  atomic.Bool // in the flusher's list of logs with unsynced bytes
 	marked  atomic.Bool // in the flusher's list of logs with unwritten marks
 

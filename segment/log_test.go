@@ -275,7 +275,7 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// All who wait are answered in one round, each exactly once.
+// All who wait are answered, each exactly once.
 func TestGroupCommit(t *testing.T) {
 	s := mustOpen(t, diskOptions(t))
 	var wg sync.WaitGroup
@@ -297,6 +297,65 @@ func TestGroupCommit(t *testing.T) {
 		}
 	}
 	wg.Wait()
+}
+
+// slowFile is a file whose syncs wait, each for a word on go, and say so on syncing.
+type slowFile struct {
+	dataFile
+	syncing chan struct{}
+	goOn    chan struct{}
+}
+
+func (f slowFile) SyncData() error {
+	f.syncing <- struct{}{}
+	<-f.goOn
+	return f.dataFile.SyncData()
+}
+
+// A log whose sync takes long keeps nobody waiting who waits for another one, and
+// all who come to it meanwhile are answered by one sync more.
+func TestFlushesOfLogsAreIndependent(t *testing.T) {
+	o := testOptions(vfs.NewMem())
+	s := mustOpen(t, o)
+	quick := mustLog(t, s, Config{})
+	appendN(t, quick, 1, 1)
+	mustFlush(t, quick)
+	slow := slowFile{syncing: make(chan struct{}, 10), goOn: make(chan struct{})}
+	s.disk.wrap = func(f dataFile) dataFile { slow.dataFile = f; return slow }
+	stuck, err := s.OpenLog(topicA, 1, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	appendN(t, stuck, 1, 1)
+	answers := make(chan error, 20)
+	stuck.Flush(func(err error) { answers <- err })
+	<-slow.syncing
+	for range 10 {
+		appendN(t, stuck, 1, 1)
+		stuck.Flush(func(err error) { answers <- err })
+	}
+	for range 3 {
+		appendN(t, quick, 1, 1)
+		mustFlush(t, quick) // would hang behind the other one
+	}
+	if len(answers) > 0 {
+		t.Fatal("answered before its sync has ended")
+	}
+	slow.goOn <- struct{}{}
+	if err := <-answers; err != nil {
+		t.Fatal(err)
+	}
+	<-slow.syncing
+	slow.goOn <- struct{}{}
+	for range 10 {
+		if err := <-answers; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(slow.syncing) > 0 || stuck.DurableEnd() != stuck.EndOffset() {
+		t.Fatalf("%d syncs more; durable %d of %d", len(slow.syncing), stuck.DurableEnd(), stuck.EndOffset())
+	}
+	s.disk.wrap = nil
 }
 
 // The timer makes durable what nobody asked for, and notes it.

@@ -16,7 +16,7 @@ import (
 type Follower struct {
 	p *Partition
 	// asked and done are called around each fsync of a batch for which the leader
-	// waits. done is on the store's flushing goroutine.
+	// waits. done is on a goroutine of the store.
 	asked, done func()
 }
 

@@ -278,7 +278,7 @@ func (p *Partition) answerAtLocked(end int64, acks int16, deadline time.Time, do
 	p.appendMu.Unlock()
 }
 
-// flushed runs on the store's flusher goroutine after an fsync.
+// flushed runs on a goroutine of the store after an fsync.
 func (p *Partition) flushed(err error) {
 	if err != nil {
 		p.unflushed(err)
