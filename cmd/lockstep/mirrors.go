@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -18,7 +19,13 @@ type mirrorsFlags struct {
 
 	mirror, mirrorConfig   string
 	topics, topic, exclude string
-	json, failed           bool
+	all                    bool
+	json, failed, syncs    bool
+
+	plan    bool
+	wait    string
+	timeout time.Duration
+	watch   time.Duration
 }
 
 // newMirrorsCommand is the command line of cluster mirroring, also reached as
@@ -47,16 +54,26 @@ one that holds the mirror; the cluster it copies from is named in --mirror-confi
 
 --topics takes names or regular expressions, separated by commas; the server
 matches them, for --start against the topics of the source, else against those of
-the mirror. Put them in quotes: the shell expands .* to file names.
+the mirror. Put them in quotes: the shell expands .* to file names. --all is every
+topic, and without --mirror, where that makes sense, those of every mirror.
+
+--plan with --stop says what would be lost, and changes nothing. --wait returns when
+it is done: STOPPED after --stop, MIRRORING after --start, and so on; --wait=lag=0
+when no record is missing, as the source itself has said since the wait began. A
+partition that fails for good ends the wait at once, --timeout in any case.
 
 Exit code 0: done; 1: failed, also if only one topic failed; 2: wrong usage.`,
 		Example: `  lockstep mirrors --bootstrap-server :9094 --create --mirror my-mirror --mirror-config source.properties
   lockstep mirrors --bootstrap-server :9094 --start --topics '.*' --mirror my-mirror
-  lockstep mirrors --bootstrap-server :9094 --describe --mirror my-mirror
-  lockstep mirrors --bootstrap-server :9094 --stop --topics '.*' --mirror my-mirror`,
+  lockstep mirrors --bootstrap-server :9094 --describe --mirror my-mirror --watch
+  lockstep mirrors --bootstrap-server :9094 --stop --all --mirror my-mirror --plan
+  lockstep mirrors --bootstrap-server :9094 --stop --all --mirror my-mirror --wait`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil
+			}
+			if _, err := parseGoal(args[0], ""); err == nil {
+				return usageError{fmt.Errorf("unexpected argument %q; it belongs to --wait with a sign between: --wait=%s", args[0], args[0])}
 			}
 			return usageError{fmt.Errorf("unexpected arguments %q; was a pattern expanded by the shell? quote it: --topics '.*'", args)}
 		},
@@ -87,9 +104,17 @@ Exit code 0: done; 1: failed, also if only one topic failed; 2: wrong usage.`,
 	flags.StringVar(&f.mirrorConfig, "mirror-config", "", "properties `file` with the connection to the source and the filters")
 	flags.StringVar(&f.topics, "topics", "", "topics, a comma-separated `list` of names or regular expressions")
 	flags.StringVar(&f.topic, "topic", "", "same as --topics")
+	flags.BoolVar(&f.all, "all", false, "every topic, in place of --topics")
 	flags.StringVar(&f.exclude, "exclude", "", "topics not to start, a comma-separated `list` of regular expressions")
 	flags.BoolVar(&f.json, "json", false, "print JSON; with --list, --describe")
 	flags.BoolVar(&f.failed, "failed", false, "only FAILED partitions and why; with --describe")
+	flags.BoolVar(&f.syncs, "syncs", false, "when configs, group offsets, ACLs and so on were last synchronised; with --describe")
+	flags.BoolVar(&f.plan, "plan", false, "say what --stop would lose, and change nothing")
+	flags.StringVar(&f.wait, "wait", "", "return when all partitions are there: a `STATE`, lag=RECORDS or lag=SECONDSs; alone: the state that the action leads to")
+	flags.Lookup("wait").NoOptDefVal = waitDefault
+	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "longest wait; with --wait")
+	flags.DurationVar(&f.watch, "watch", 0, "print again every `interval` (2s if it is not given) until interrupted; with --describe")
+	flags.Lookup("watch").NoOptDefVal = "2s"
 	return cmd
 }
 
@@ -102,21 +127,23 @@ type mirrorAction struct {
 	takesConfig  bool
 	takesExclude bool
 	takesJSON    bool
-	takesFailed  bool
+	takesPlan    bool
+	every        bool   // --all without --mirror is every mirror
+	leadsTo      string // what --wait waits for
 	do           func(*mirrorsFlags, *mirrorsClient) error
 }
 
 // mirrorActions are the actions with the flags that belong to them.
 var mirrorActions = []mirrorAction{
 	{name: "create", given: func(f *mirrorsFlags) bool { return f.create }, needsMirror: true, takesConfig: true, do: (*mirrorsFlags).runCreate},
-	{name: "start", given: func(f *mirrorsFlags) bool { return f.start || f.add }, needsMirror: true, needsTopics: true, takesExclude: true, do: (*mirrorsFlags).runStart},
-	{name: "stop", given: func(f *mirrorsFlags) bool { return f.stop || f.remove }, needsMirror: true, needsTopics: true, do: (*mirrorsFlags).runStop},
-	{name: "pause", given: func(f *mirrorsFlags) bool { return f.pause }, needsMirror: true, needsTopics: true, do: (*mirrorsFlags).runPause},
-	{name: "resume", given: func(f *mirrorsFlags) bool { return f.resume }, needsMirror: true, needsTopics: true, do: (*mirrorsFlags).runResume},
-	{name: "recover", given: func(f *mirrorsFlags) bool { return f.recover }, needsMirror: true, needsTopics: true, do: (*mirrorsFlags).runRecover},
+	{name: "start", given: func(f *mirrorsFlags) bool { return f.start || f.add }, needsMirror: true, needsTopics: true, takesExclude: true, leadsTo: "MIRRORING", do: (*mirrorsFlags).runStart},
+	{name: "stop", given: func(f *mirrorsFlags) bool { return f.stop || f.remove }, needsMirror: true, needsTopics: true, takesPlan: true, every: true, leadsTo: "STOPPED", do: (*mirrorsFlags).runStop},
+	{name: "pause", given: func(f *mirrorsFlags) bool { return f.pause }, needsMirror: true, needsTopics: true, every: true, leadsTo: "PAUSED", do: (*mirrorsFlags).runPause},
+	{name: "resume", given: func(f *mirrorsFlags) bool { return f.resume }, needsMirror: true, needsTopics: true, every: true, leadsTo: "MIRRORING", do: (*mirrorsFlags).runResume},
+	{name: "recover", given: func(f *mirrorsFlags) bool { return f.recover }, needsMirror: true, needsTopics: true, every: true, leadsTo: "MIRRORING", do: (*mirrorsFlags).runRecover},
 	{name: "delete", given: func(f *mirrorsFlags) bool { return f.delete }, needsMirror: true, do: (*mirrorsFlags).runDelete},
 	{name: "list", given: func(f *mirrorsFlags) bool { return f.list }, takesJSON: true, do: (*mirrorsFlags).runList},
-	{name: "describe", given: func(f *mirrorsFlags) bool { return f.describe }, takesJSON: true, takesFailed: true, do: (*mirrorsFlags).runDescribe},
+	{name: "describe", given: func(f *mirrorsFlags) bool { return f.describe }, takesJSON: true, leadsTo: "MIRRORING", do: (*mirrorsFlags).runDescribe},
 }
 
 // action is the one action that is asked for, with all that it needs and nothing
@@ -138,18 +165,27 @@ func (f *mirrorsFlags) action() (mirrorAction, error) {
 	if f.topics == "" {
 		f.topics = f.topic
 	}
+	describe := a.name == "describe"
+	if f.all && f.topics != "" {
+		return a, errors.New("--all is every topic; give it or --topics")
+	}
 	for _, rule := range []struct {
 		flag          string
 		given         bool
 		needed, taken bool
 	}{
 		{"--bootstrap-server", f.bootstrap != "", true, true},
-		{"--mirror", f.mirror != "", a.needsMirror, a.needsMirror || a.name == "describe"},
+		{"--mirror", f.mirror != "", a.needsMirror && !(f.all && a.every), a.needsMirror || describe},
 		{"--mirror-config", f.mirrorConfig != "", a.takesConfig, a.takesConfig},
-		{"--topics", f.topics != "", a.needsTopics, a.needsTopics},
+		{"--topics", f.topics != "", a.needsTopics && !f.all, a.needsTopics || describe},
+		{"--all", f.all, false, a.needsTopics},
 		{"--exclude", f.exclude != "", false, a.takesExclude},
-		{"--json", f.json, false, a.takesJSON},
-		{"--failed", f.failed, false, a.takesFailed},
+		{"--json", f.json, false, a.takesJSON || a.takesPlan && f.plan},
+		{"--failed", f.failed, false, describe},
+		{"--syncs", f.syncs, false, describe && !f.failed},
+		{"--plan", f.plan, false, a.takesPlan},
+		{"--wait", f.wait != "", false, a.leadsTo != "" && !f.plan},
+		{"--watch", f.watch != 0, false, describe && f.wait == ""},
 	} {
 		switch {
 		case rule.needed && !rule.given:
@@ -157,6 +193,15 @@ func (f *mirrorsFlags) action() (mirrorAction, error) {
 		case rule.given && !rule.taken:
 			return a, fmt.Errorf("%s does not belong to --%s", rule.flag, a.name)
 		}
+	}
+	if f.watch < 0 || f.timeout <= 0 {
+		return a, errors.New("--watch and --timeout must be positive")
+	}
+	if _, err := parseGoal(f.wait, a.leadsTo); err != nil {
+		return a, err
+	}
+	if f.all {
+		f.topics = ".*"
 	}
 	return a, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,6 +64,13 @@ func orDash(s string) string {
 		return "-"
 	}
 	return s
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
 }
 
 func offsetOrDash(n int64) string {
@@ -125,45 +133,119 @@ type describedPartition struct {
 	State             string  `json:"state"`
 	RetryAttempt      int16   `json:"retryAttempt"`
 	ErrorMessage      *string `json:"errorMessage"`
+	// LagSeconds bounds the age of the oldest record that is not here; null is
+	// unknown.
+	LagSeconds *float64 `json:"lagSeconds"`
+	// Source is unknown, stale, behind, current or idle; null while STOPPED.
+	Source *string `json:"source"`
+	// SourceHeardSeconds is how long ago the source last answered; null is never.
+	SourceHeardSeconds *float64 `json:"sourceHeardSeconds"`
+
+	progress *wire.MirrorProgress
+}
+
+// seconds is a duration of the wire, -1 for unknown.
+func seconds(millis int64) *float64 {
+	if millis < 0 {
+		return nil
+	}
+	s := float64(millis) / 1000
+	return &s
+}
+
+func secondsOrDash(s *float64) string {
+	if s == nil {
+		return "-"
+	}
+	return strconv.FormatFloat(*s, 'f', 1, 64)
 }
 
 var (
-	describeColumns = []column{{"MIRROR", 30}, {"TOPIC", 40}, {"PARTITION", 10}, {"SOURCE-OFFSET", 15}, {"DESTINATION-OFFSET", 18}, {"LAG", 10}, {"STATE", 12}}
+	describeColumns = []column{{"MIRROR", 30}, {"TOPIC", 40}, {"PARTITION", 10}, {"SOURCE-OFFSET", 15}, {"DESTINATION-OFFSET", 18}, {"LAG", 10}, {"STATE", 12}, {"LAG-SECONDS", 12}, {"SOURCE", 8}}
 	failedColumns   = []column{{"MIRROR", 30}, {"TOPIC", 40}, {"PARTITION", 10}, {"RETRY", 7}, {"ERROR", 80}}
+	syncColumns     = []column{{"MIRROR", 30}, {"SYNC", 10}, {"LAST-SUCCESS-SECONDS", 20}, {"ERROR", 80}}
 )
 
-func (f *mirrorsFlags) runDescribe(c *mirrorsClient) error {
+// describedSync is one recurring task of --describe --syncs, and its JSON.
+type describedSync struct {
+	Mirror             string   `json:"mirror"`
+	Sync               string   `json:"sync"`
+	LastSuccessSeconds *float64 `json:"lastSuccessSeconds"` // null is never
+	ErrorMessage       *string  `json:"errorMessage"`       // of the last round
+}
+
+// described asks for the partitions of the mirror, or of all, that --topics names,
+// sorted, and how the mirrors' syncs do.
+func (f *mirrorsFlags) described(c *mirrorsClient) ([]describedPartition, []describedSync, error) {
+	wanted, err := regexp.Compile("^(?:" + strings.Join(patterns(f.topics), "|") + ")$")
+	if err != nil {
+		return nil, nil, usageError{fmt.Errorf("--topics: %w", err)}
+	}
 	req := new(wire.DescribeClusterMirrorsRequest)
 	if f.mirror != "" {
 		req.MirrorNames = []string{f.mirror}
 	}
 	resp, err := c.request(req)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	rows := []describedPartition{}
+	rows, syncs := []describedPartition{}, []describedSync{}
 	var errs []error
 	for _, m := range resp.(*wire.DescribeClusterMirrorsResponse).Mirrors {
 		if m.ErrorCode != 0 {
 			errs = append(errs, fmt.Errorf("mirror %s: %w", m.MirrorName, codeError(m.ErrorCode, "")))
 		}
+		for _, s := range m.Syncs {
+			syncs = append(syncs, describedSync{m.MirrorName, s.Task, seconds(s.AgeMillis), s.Error})
+		}
 		for _, t := range m.Topics {
+			if f.topics != "" && !wanted.MatchString(t.TopicName) {
+				continue
+			}
 			for _, p := range t.Partitions {
-				if f.failed && p.StateValue != "FAILED" {
-					continue
-				}
-				rows = append(rows, describedPartition{m.MirrorName, t.TopicName, p.Partition,
-					p.SourceOffset, p.DestinationOffset, p.Lag, p.StateValue, p.RetryAttempt, p.ErrorMessage})
+				rows = append(rows, describePartition(m.MirrorName, t.TopicName, p))
 			}
 		}
-	}
-	if len(errs) > 0 {
-		return errors.Join(errs...)
 	}
 	slices.SortFunc(rows, func(a, b describedPartition) int {
 		return cmp.Or(strings.Compare(a.Mirror, b.Mirror), strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 	})
+	slices.SortStableFunc(syncs, func(a, b describedSync) int { return strings.Compare(a.Mirror, b.Mirror) })
+	return rows, syncs, errors.Join(errs...)
+}
+
+func describePartition(mirror, topic string, p wire.DescribedMirrorPartition) describedPartition {
+	row := describedPartition{
+		Mirror: mirror, Topic: topic, Partition: p.Partition, SourceOffset: p.SourceOffset, DestinationOffset: p.DestinationOffset,
+		Lag: p.Lag, State: p.StateValue, RetryAttempt: p.RetryAttempt, ErrorMessage: p.ErrorMessage, progress: p.Progress,
+	}
+	if p.Progress != nil {
+		row.LagSeconds, row.SourceHeardSeconds = seconds(p.Progress.LagMillis), seconds(p.Progress.HeardMillis)
+		row.Source = &p.Progress.Contact
+	}
+	return row
+}
+
+func (f *mirrorsFlags) runDescribe(c *mirrorsClient) error {
+	if f.watch == 0 {
+		return f.describeOnce(c)
+	}
+	return f.runWatch(c)
+}
+
+func (f *mirrorsFlags) describeOnce(c *mirrorsClient) error {
+	rows, syncs, err := f.described(c)
+	if err != nil {
+		return err
+	}
+	if f.failed {
+		rows = slices.DeleteFunc(rows, func(p describedPartition) bool { return p.State != "FAILED" })
+	}
 	switch {
+	case f.syncs && f.json:
+		return printJSON(c.out, syncs)
+	case f.syncs:
+		printSyncs(c.out, syncs)
 	case f.json:
 		return printJSON(c.out, rows)
 	case f.failed:
@@ -172,6 +254,21 @@ func (f *mirrorsFlags) runDescribe(c *mirrorsClient) error {
 		printDescribed(c.out, rows)
 	}
 	return nil
+}
+
+func printSyncs(w io.Writer, syncs []describedSync) {
+	if len(syncs) == 0 {
+		fmt.Fprintln(w, "No syncs found")
+		return
+	}
+	printHead(w, syncColumns)
+	for _, s := range syncs {
+		message := "-"
+		if s.ErrorMessage != nil {
+			message = strings.ReplaceAll(*s.ErrorMessage, "\n", " ")
+		}
+		printRow(w, syncColumns, []string{tail(s.Mirror, 30), s.Sync, secondsOrDash(s.LastSuccessSeconds), headOf(message, 80)})
+	}
 }
 
 func printDescribed(w io.Writer, rows []describedPartition) {
@@ -184,6 +281,7 @@ func printDescribed(w io.Writer, rows []describedPartition) {
 		printRow(w, describeColumns, []string{
 			tail(p.Mirror, 30), tail(p.Topic, 40), strconv.Itoa(int(p.Partition)),
 			offsetOrDash(p.SourceOffset), offsetOrDash(p.DestinationOffset), offsetOrDash(p.Lag), p.State,
+			secondsOrDash(p.LagSeconds), orDash(deref(p.Source)),
 		})
 	}
 }

@@ -25,12 +25,21 @@ const mirrorsTimeout = 2 * time.Minute
 // mirrorsClient is the connection of one command to the destination.
 type mirrorsClient struct {
 	ctx      context.Context
+	config   *clientconfig.Config
 	conn     *wire.Client
 	out, err io.Writer
 }
 
 func (f *mirrorsFlags) run(cmd *cobra.Command, a mirrorAction) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), mirrorsTimeout)
+	limit := mirrorsTimeout
+	if f.wait != "" {
+		limit += f.timeout
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), limit)
+	if f.watch > 0 {
+		cancel()
+		ctx, cancel = context.WithCancel(cmd.Context())
+	}
 	defer cancel()
 	config, err := f.clientConfig()
 	if err != nil {
@@ -43,8 +52,70 @@ func (f *mirrorsFlags) run(cmd *cobra.Command, a mirrorAction) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	return a.do(f, &mirrorsClient{ctx: ctx, conn: conn, out: cmd.OutOrStdout(), err: cmd.ErrOrStderr()})
+	c := &mirrorsClient{ctx: ctx, config: config, conn: conn, out: cmd.OutOrStdout(), err: cmd.ErrOrStderr()}
+	defer func() { c.conn.Close() }()
+	if !f.all || f.mirror != "" || !a.every {
+		return f.once(c, a)
+	}
+	names, err := c.mirrorNames()
+	if err != nil {
+		return err
+	}
+	if f.plan {
+		return f.once(c, a) // one plan over all
+	}
+	// Every mirror gets its command before any of them is waited for.
+	wait := f.wait
+	f.wait = ""
+	var errs []error
+	for _, name := range names {
+		f.mirror = name
+		if err := a.do(f, c); err != nil {
+			errs = append(errs, fmt.Errorf("mirror %s: %w", name, err))
+		}
+	}
+	f.mirror, f.wait = "", wait
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	return f.waitFor(c, a)
+}
+
+// once does one action and waits, if it was asked to.
+func (f *mirrorsFlags) once(c *mirrorsClient, a mirrorAction) error {
+	if f.plan {
+		return f.runPlan(c)
+	}
+	if a.name != "describe" || f.wait == "" {
+		if err := a.do(f, c); err != nil {
+			return err
+		}
+	}
+	return f.waitFor(c, a)
+}
+
+func (c *mirrorsClient) mirrorNames() ([]string, error) {
+	resp, err := c.request(new(wire.ListClusterMirrorsRequest))
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, m := range resp.(*wire.ListClusterMirrorsResponse).Mirrors {
+		names = append(names, m.MirrorName)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// redial takes another connection: whoever watches a cluster outlives its brokers.
+func (c *mirrorsClient) redial() error {
+	conn, err := dialAny(c.ctx, c.config)
+	if err != nil {
+		return err
+	}
+	c.conn.Close()
+	c.conn = conn
+	return nil
 }
 
 // clientConfig reads --command-config, with --bootstrap-server in place of any

@@ -19,10 +19,11 @@ import (
 )
 
 // fakeMirrors is a server that knows the mirror keys and answers what a test
-// tells it to. It remembers what it was asked.
+// tells it to: several answers for one key in their order, and the last again and
+// again. It remembers what it was asked.
 type fakeMirrors struct {
 	l       net.Listener
-	answers map[int16]kmsg.Response
+	answers map[int16][]kmsg.Response
 	mu      sync.Mutex
 	asked   []kmsg.Request
 	done    sync.WaitGroup
@@ -34,9 +35,9 @@ func newFakeMirrors(t *testing.T, answers ...kmsg.Response) *fakeMirrors {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fakeMirrors{l: l, answers: make(map[int16]kmsg.Response)}
+	f := &fakeMirrors{l: l, answers: make(map[int16][]kmsg.Response)}
 	for _, a := range answers {
-		f.answers[a.Key()] = a
+		f.answers[a.Key()] = append(f.answers[a.Key()], a)
 	}
 	f.done.Add(1)
 	go f.serve()
@@ -80,15 +81,20 @@ func (f *fakeMirrors) answer(c net.Conn) {
 		if h.Key == 18 {
 			v := kmsg.NewPtrApiVersionsResponse()
 			v.Version = h.Version
+			f.mu.Lock()
 			for key := range f.answers {
 				v.ApiKeys = append(v.ApiKeys, kmsg.ApiVersionsResponseApiKey{ApiKey: key})
 			}
+			f.mu.Unlock()
 			resp, flexible = v, false // KIP-511: its header is never flexible
 		} else {
 			f.mu.Lock()
 			f.asked = append(f.asked, req)
+			resp = f.answers[h.Key][0]
+			if rest := f.answers[h.Key][1:]; len(rest) > 0 {
+				f.answers[h.Key] = rest
+			}
 			f.mu.Unlock()
-			resp = f.answers[h.Key]
 			flexible = wire.IsFlexible(h.Key, h.Version)
 			resp.SetVersion(h.Version)
 		}
@@ -224,7 +230,18 @@ func TestMirrorsUsage(t *testing.T) {
 		"--stop --mirror m --topics a --exclude b": "--exclude does not belong",
 		"--list --failed":                          "--failed does not belong",
 		"--start --mirror m --topic a --topics b":  "the same",
-		"--nonsense": "nonsense",
+		"--describe --wait lag=0":                  "--wait=lag=0",
+		"--describe --wait=soon":                   "neither a state",
+		"--describe --wait=lag=few":                "lag=0 is no record",
+		"--describe --wait --watch":                "--watch does not belong",
+		"--describe --plan":                        "--plan does not belong",
+		"--start --all":                            "--mirror is needed",
+		"--stop --all --topics a":                  "--all is every topic",
+		"--stop --all --plan --wait":               "--wait does not belong",
+		"--stop --all --json":                      "--json does not belong",
+		"--describe --failed --syncs":              "--syncs does not belong",
+		"--stop --all --wait --timeout 0s":         "must be positive",
+		"--nonsense":                               "nonsense",
 	} {
 		out, errOut, code := f.run(append([]string{"--bootstrap-server", f.addr()}, strings.Fields(args)...)...)
 		if code != exitUsage || !strings.Contains(errOut, want) || out != "" {
@@ -250,7 +267,10 @@ func TestMirrorsTables(t *testing.T) {
 			{Partition: 0, SourceOffset: -1, DestinationOffset: -1, Lag: -1, StateValue: "FAILED", RetryAttempt: -1, ErrorMessage: kmsg.StringPtr(strings.Repeat("e", 100))},
 		}}}},
 		{MirrorName: "m", Topics: []wire.DescribedMirrorTopic{{TopicName: "orders", Partitions: []wire.DescribedMirrorPartition{
-			{Partition: 1, SourceOffset: 12, DestinationOffset: 10, Lag: 2, StateValue: "MIRRORING"},
+			{Partition: 1, SourceOffset: 12, DestinationOffset: 10, Lag: 2, StateValue: "MIRRORING",
+				Progress: &wire.MirrorProgress{Contact: "behind", SourceSeen: 12, LogEnd: 10, HeardMillis: 1500, LagMillis: 2340}},
+			{Partition: 2, SourceOffset: 5, DestinationOffset: 5, StateValue: "MIRRORING",
+				Progress: &wire.MirrorProgress{Contact: "idle", SourceSeen: 5, LogEnd: 5, HeardMillis: 20}},
 			{Partition: 0, SourceOffset: -1, DestinationOffset: -1, Lag: -1, StateValue: "FAILED", RetryAttempt: 3, ErrorMessage: kmsg.StringPtr("why")},
 		}}}},
 	}}
@@ -264,10 +284,11 @@ func TestMirrorsTables(t *testing.T) {
 
 	out, _, _ := f.run("--bootstrap-server", f.addr(), "--describe")
 	want := "" +
-		"MIRROR                         TOPIC                                    PARTITION  SOURCE-OFFSET   DESTINATION-OFFSET LAG        STATE\n" +
-		"m                              orders                                   0          -               -                  -          FAILED\n" +
-		"m                              orders                                   1          12              10                 2          MIRRORING\n" +
-		"n                              ..." + strings.Repeat("x", 33) + "-end 0          -               -                  -          FAILED\n"
+		"MIRROR                         TOPIC                                    PARTITION  SOURCE-OFFSET   DESTINATION-OFFSET LAG        STATE        LAG-SECONDS  SOURCE\n" +
+		"m                              orders                                   0          -               -                  -          FAILED       -            -\n" +
+		"m                              orders                                   1          12              10                 2          MIRRORING    2.3          behind\n" +
+		"m                              orders                                   2          5               5                  0          MIRRORING    0.0          idle\n" +
+		"n                              ..." + strings.Repeat("x", 33) + "-end 0          -               -                  -          FAILED       -            -\n"
 	if out != want {
 		t.Errorf("describe:\n%s\nwant:\n%s", out, want)
 	}
@@ -286,14 +307,15 @@ func TestMirrorsTables(t *testing.T) {
 
 	out, _, _ = f.run("--bootstrap-server", f.addr(), "--describe", "--json")
 	var rows []map[string]any
-	if err := json.Unmarshal([]byte(out), &rows); err != nil || len(rows) != 3 {
+	if err := json.Unmarshal([]byte(out), &rows); err != nil || len(rows) != 4 {
 		t.Fatalf("json: %v, %s", err, out)
 	}
 	if got := rows[1]; got["mirror"] != "m" || got["topic"] != "orders" || got["partition"] != 1.0 || got["sourceOffset"] != 12.0 ||
-		got["destinationOffset"] != 10.0 || got["lag"] != 2.0 || got["state"] != "MIRRORING" || got["retryAttempt"] != 0.0 || got["errorMessage"] != nil || len(got) != 9 {
+		got["destinationOffset"] != 10.0 || got["lag"] != 2.0 || got["state"] != "MIRRORING" || got["retryAttempt"] != 0.0 || got["errorMessage"] != nil ||
+		got["lagSeconds"] != 2.34 || got["source"] != "behind" || got["sourceHeardSeconds"] != 1.5 || len(got) != 12 {
 		t.Errorf("json: %v", got)
 	}
-	if rows[0]["lag"] != -1.0 || rows[0]["errorMessage"] != "why" {
+	if rows[0]["lag"] != -1.0 || rows[0]["errorMessage"] != "why" || rows[0]["lagSeconds"] != nil || rows[0]["source"] != nil {
 		t.Errorf("json: %v", rows[0])
 	}
 

@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/lockstep-kafka/lockstep/internal/authz"
+	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/group"
 )
 
@@ -66,6 +67,8 @@ func (s *Server) offsetCommit(r *request, body kmsg.Request) (kmsg.Response, err
 			case code != 0:
 			case t.Partition(rp.Partition) == nil:
 				out.Partitions[j].ErrorCode = kerr.UnknownTopicOrPartition.Code
+			case mirror && failedOver(t):
+				out.Partitions[j].ErrorCode, _ = errorCode(controller.ErrTopicNotInMirror)
 			default:
 				stored = append(stored, &out.Partitions[j].ErrorCode)
 				o := group.Offset{

@@ -16,7 +16,8 @@ import (
 //     that it does not know is -1.
 //   - Beside the high watermarks of both sides it tells start and end of the log
 //     and its last leader epoch, in tagged fields of ours: whoever copies group
-//     offsets keeps them inside of the log (W52).
+//     offsets keeps them inside of the log (W52). What is known of the source, and how
+//     the mirror's recurring tasks do on the broker that does them, is told there too.
 //   - Needs ClusterAction on the cluster.
 //
 // Version notes:
@@ -39,5 +40,6 @@ func (s *Server) readMirrorOffsets(r *request, body kmsg.Request) (kmsg.Response
 		}
 		resp.Topics = append(resp.Topics, out)
 	}
+	resp.Syncs = s.o.Mirrors.LocalSyncs(req.MirrorName)
 	return resp, nil
 }

@@ -16,6 +16,9 @@ import (
 //     is known (P9). A mirror that does not exist is an entry with error 137.
 //   - States come from the metadata; offsets from the leaders, which are asked
 //     (key 107). Those of a leader that does not answer in two seconds are -1.
+//   - In tagged fields of ours: what each partition's leader knows of the source,
+//     whatever the state, so that a lag of zero can be told from a source that does
+//     not answer; and how each recurring task of the mirror does.
 //   - Retry attempt and message stay until the failure is really over, so a
 //     partition that is trying again still shows why.
 //   - The lookup of last mirrored epochs by cluster id serves peers that do not
@@ -46,12 +49,13 @@ func (s *Server) describeClusterMirrors(r *request, body kmsg.Request) (kmsg.Res
 			out.AuthorizedOperations = s.operations(r, authz.ClusterMirror, m.Name)
 		}
 		out.ErrorCode, _ = mirrorErrorCode(m.Err)
+		out.Syncs = m.Syncs
 		for _, t := range m.Topics {
 			topic := wire.DescribedMirrorTopic{TopicName: t.Name, Partitions: make([]wire.DescribedMirrorPartition, len(t.Partitions))}
 			for i, p := range t.Partitions {
 				topic.Partitions[i] = wire.DescribedMirrorPartition{
 					Partition: p.Index, SourceOffset: p.SourceOffset, DestinationOffset: p.DestinationOffset, Lag: p.Lag,
-					StateValue: p.State.String(), RetryAttempt: p.RetryAttempt,
+					StateValue: p.State.String(), RetryAttempt: p.RetryAttempt, Progress: p.Progress,
 				}
 				if p.ErrorMessage != "" {
 					topic.Partitions[i].ErrorMessage = &p.ErrorMessage

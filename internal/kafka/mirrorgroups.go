@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/group"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
@@ -38,10 +39,44 @@ type MirrorGroups struct {
 // groupErrors are the codes of a group's coordinator that a mirror tells apart.
 var groupErrors = []error{
 	group.ErrActive, group.ErrNotCoordinator, group.ErrLoading, group.ErrNotAvailable, group.ErrMetadataTooLarge, group.ErrOffsetsFull,
+	controller.ErrTopicNotInMirror,
 }
 
-// Commit stores offsets for a group, as group.Coordinator.CommitFromMirror does.
+// failedOver tells whether a topic's stop is recorded. From then on its offsets are
+// its consumers' own: what a mirror computed before must not arrive after theirs
+// (GI-71, MIR-107), so the coordinator looks once more.
+func failedOver(t *metadata.Topic) bool {
+	return t != nil && t.Attachment().Desired == metadata.DesiredStopped
+}
+
+// Commit stores offsets for a group, as group.Coordinator.CommitFromMirror does. Those
+// of a topic that is being failed over, or was, are refused.
 func (g *MirrorGroups) Commit(ctx context.Context, id string, offsets []group.Offset) ([]error, error) {
+	img := g.Image()
+	errs := make([]error, len(offsets))
+	var at []int
+	var open []group.Offset
+	for i, o := range offsets {
+		if failedOver(img.Topic(o.Topic)) {
+			errs[i] = fmt.Errorf("%w: %s is failed over", controller.ErrTopicNotInMirror, o.Topic)
+			continue
+		}
+		at, open = append(at, i), append(open, o)
+	}
+	if len(open) == 0 {
+		return errs, nil
+	}
+	answers, err := g.commit(ctx, id, open)
+	if err != nil {
+		return answers, err
+	}
+	for i, answer := range answers {
+		errs[at[i]] = answer
+	}
+	return errs, nil
+}
+
+func (g *MirrorGroups) commit(ctx context.Context, id string, offsets []group.Offset) ([]error, error) {
 	errs, err := g.Groups.CommitFromMirror(ctx, id, offsets)
 	if !errors.Is(err, group.ErrNotCoordinator) || g.Peers == nil {
 		return errs, err

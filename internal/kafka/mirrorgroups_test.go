@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/group"
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
 
 // A mirror commits for groups that either broker coordinates, leaves those with
@@ -90,5 +91,40 @@ func TestMirrorGroupsOfTwoBrokers(t *testing.T) {
 			t.Errorf("%s has a member: %v", id, err)
 		}
 		member.Close()
+	}
+
+	// MIR-107: once the stop of a topic is recorded, nothing of its source is committed
+	// any more, neither by a broker that knows it nor by one that has yet to hear of it.
+	if err := c.CreateMirror(ctx, "m", map[string]string{"bootstrap.servers": "127.0.0.1:1", "mirror.source.cluster.id": "source"}); err != nil {
+		t.Fatal(err)
+	}
+	topic := c.Image().Topic("t")
+	started, err := c.StartMirrorTopics(ctx, controller.StartMirrorTopics{
+		Mirror: "m", Topics: []controller.MirrorTopic{{Name: "t", ID: topic.ID, Partitions: 2}}, Validation: -1,
+	})
+	if err != nil || started[0].Err != nil {
+		t.Fatal(started, err)
+	}
+	before := c.Image()
+	stopped, err := c.SetMirrorTopics(ctx, controller.SetMirrorTopics{Mirror: "m", Topics: []string{"t"}, Desired: metadata.DesiredStopped, Validation: -1})
+	if err != nil || stopped[0].Err != nil {
+		t.Fatal(stopped, err)
+	}
+	if err := c.WaitWatchers(ctx); err != nil {
+		t.Fatal(err)
+	}
+	late := []group.Offset{{Topic: "t", Partition: 1, Offset: 7, LeaderEpoch: -1}}
+	for i := range 8 {
+		id := fmt.Sprint("late", i)
+		if errs, err := routes.Commit(ctx, id, late); err != nil || !errors.Is(errs[0], controller.ErrTopicNotInMirror) {
+			t.Errorf("%s after the stop: %v, %v", id, errs, err)
+		}
+		if parts[group.PartitionFor(id, int32(len(parts)))].Leader == 1 {
+			continue
+		}
+		behind := &MirrorGroups{NodeID: 1, Groups: nodes[0].groups, Image: func() *metadata.Image { return before }, Peers: wirePeers{c.Image}}
+		if errs, err := behind.Commit(ctx, id, late); err != nil || !errors.Is(errs[0], controller.ErrTopicNotInMirror) {
+			t.Errorf("%s after the stop, by a broker that does not know of it: %v, %v", id, errs, err)
+		}
 	}
 }

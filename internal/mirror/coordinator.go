@@ -154,8 +154,9 @@ func (c *Coordinator) Delete(ctx context.Context, name string) error {
 	return c.m.o.Controller.DeleteMirror(ctx, name, img.Revision)
 }
 
-// Stop fails topics over (9.14). It works from every state and asks the source
-// nothing; STOPPED is reached after it returns (W58, W59).
+// Stop fails topics over (9.14). It works from every state, and needs nothing of the
+// source; one that answers is asked for the offsets of its groups once more before the
+// stop is recorded. STOPPED is reached after it returns (W58, W59).
 func (c *Coordinator) Stop(ctx context.Context, mirror string, topics, patterns []string) ([]TopicOutcome, error) {
 	// No optimistic check: a stop is right whatever happened meanwhile.
 	return c.set(ctx, mirror, topics, patterns, metadata.DesiredStopped, -1)
@@ -222,6 +223,11 @@ func (c *Coordinator) set(ctx context.Context, mirror string, topics, patterns [
 	}
 	if len(r.Topics) == 0 && len(r.Patterns) == 0 {
 		return nil, nil
+	}
+	if p := c.m.peer(mirror); desired == metadata.DesiredStopped && p != nil {
+		p.drainGroups(ctx, m, slices.DeleteFunc(mirroredTopics(c.image(), mirror), func(t *metadata.Topic) bool {
+			return !slices.Contains(names, t.Name)
+		}))
 	}
 	results, err := c.m.o.Controller.SetMirrorTopics(ctx, r)
 	return outcomes(results), err

@@ -41,6 +41,9 @@ type Description struct {
 	Name   string
 	Err    error
 	Topics []DescribedTopic
+	// Syncs are the mirror's recurring tasks, empty if the broker that does them does
+	// not answer.
+	Syncs []wire.MirrorSync
 }
 
 // DescribedTopic is one attached topic, stopped ones included.
@@ -60,6 +63,9 @@ type DescribedPartition struct {
 	Lag               int64
 	RetryAttempt      int16 // -1: only recover, start or stop ends the failure
 	ErrorMessage      string
+	// Progress is what is known of the source, whatever the state; nil while the
+	// topic is STOPPED.
+	Progress *wire.MirrorProgress
 }
 
 // Describe tells of the named mirrors, or of all: any broker of all partitions
@@ -78,7 +84,10 @@ func (c *Coordinator) Describe(ctx context.Context, names []string) []Descriptio
 			d.Err = fmt.Errorf("%w: %s", controller.ErrUnknownMirror, name)
 		}
 		topics := img.MirrorTopics(name)
-		offsets := c.m.offsets(ctx, name, topics, func(t *metadata.Topic, p *metadata.Partition) bool { return copies(t.MirrorState(p)) })
+		offsets, syncs := c.m.offsets(ctx, name, topics, func(t *metadata.Topic, p *metadata.Partition) bool {
+			return t.MirrorState(p) != metadata.StateStopped
+		})
+		d.Syncs = syncs
 		for _, t := range topics {
 			dt := DescribedTopic{Name: t.Name, Partitions: make([]DescribedPartition, len(t.Partitions))}
 			for i, p := range t.Partitions {
@@ -97,6 +106,11 @@ func describe(t *metadata.Topic, p *metadata.Partition, o wire.MirrorOffsets, kn
 	if m := t.MirrorPartition(p); m != nil {
 		d.RetryAttempt, d.ErrorMessage = m.RetryAttempt, m.ErrorMessage
 	}
+	if d.State != metadata.StateStopped {
+		if d.Progress = o.Progress; d.Progress == nil { // its leader does not answer, or has just begun
+			d.Progress = &wire.MirrorProgress{Contact: string(ContactUnknown), SourceSeen: -1, LogEnd: -1, HeardMillis: -1, LagMillis: -1}
+		}
+	}
 	if !known || !copies(d.State) || o.SourceOffset < 0 {
 		return d
 	}
@@ -109,6 +123,9 @@ func describe(t *metadata.Topic, p *metadata.Partition, o wire.MirrorOffsets, kn
 func (c *Coordinator) LocalOffsets(topic string, partition int32) (wire.MirrorOffsets, bool) {
 	return c.m.LocalOffsets(topic, partition)
 }
+
+// LocalSyncs is how a mirror's recurring tasks do, if this broker does them (key 107).
+func (c *Coordinator) LocalSyncs(mirror string) []wire.MirrorSync { return c.m.Syncs(mirror) }
 
 // EpochQuery asks for the last mirrored epoch of a partition. A topic id counts
 // instead of the name.

@@ -7,7 +7,9 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"time"
 
+	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/source"
 	"github.com/lockstep-kafka/lockstep/internal/wire"
@@ -43,7 +45,7 @@ func (p *peer) syncGroups(ctx context.Context, cluster Source, mirror *metadata.
 	if err != nil {
 		return err
 	}
-	elsewhere := p.m.offsets(ctx, p.name, slices.Collect(maps.Values(topics)), func(_ *metadata.Topic, mp *metadata.Partition) bool {
+	elsewhere, _ := p.m.offsets(ctx, p.name, slices.Collect(maps.Values(topics)), func(_ *metadata.Topic, mp *metadata.Partition) bool {
 		return mp.Leader != p.m.o.NodeID
 	})
 	var firstErr error
@@ -100,6 +102,10 @@ func (p *peer) syncGroup(ctx context.Context, cluster Source, group string, topi
 	if len(offsets) == 0 {
 		return nil
 	}
+	offsets = p.stillMirrored(offsets)
+	if len(offsets) == 0 {
+		return nil
+	}
 	// All of them each round: the coordinator writes only what has changed, and
 	// what would otherwise expire here while the source still keeps it.
 	errs, err := p.m.o.CommitGroup(ctx, group, offsets)
@@ -107,11 +113,69 @@ func (p *peer) syncGroup(ctx context.Context, cluster Source, group string, topi
 		return nil
 	}
 	for i, o := range offsets {
-		if i < len(errs) && errs[i] != nil {
+		if i < len(errs) && errs[i] != nil && !errors.Is(errs[i], controller.ErrTopicNotInMirror) { // stopped meanwhile
 			err = errors.Join(err, fmt.Errorf("%s-%d: %w", o.Topic, o.Partition, errs[i]))
 		}
 	}
 	return err
+}
+
+// stillMirrored leaves out what was paused or stopped since the offsets were asked
+// for: its consumers may have their own by now (GI-71).
+func (p *peer) stillMirrored(offsets []GroupOffset) []GroupOffset {
+	img := p.m.o.Controller.Image()
+	return slices.DeleteFunc(offsets, func(o GroupOffset) bool {
+		t := img.Topic(o.Topic)
+		return t == nil || t.Attachment() != metadata.Attachment{Mirror: p.name, Desired: metadata.DesiredMirroring}
+	})
+}
+
+// drainPatience bounds the last synchronisation of group offsets before a failover. A
+// source that dies in the middle of it costs the failover this long and no longer.
+const drainPatience = 5 * time.Second
+
+// drainGroups copies the committed offsets of topics that are about to be stopped once
+// more, if the source answers: after a planned failover consumers then go on exactly
+// where they were. It is done before the stop is recorded, because after that nothing
+// of the source is written any more; the stop itself never asks the source (W59).
+func (p *peer) drainGroups(ctx context.Context, mirror *metadata.Mirror, topics []*metadata.Topic) {
+	if p.m.o.CommitGroup == nil || !p.answers(topics) {
+		return
+	}
+	cluster, err := p.source()
+	if err != nil {
+		return
+	}
+	ctx, cancel := p.m.sched.within(ctx, drainPatience)
+	defer cancel()
+	begin := p.m.o.Clock.Now()
+	if err := p.syncGroups(ctx, cluster, mirror, topics); err != nil {
+		p.log.Warn("group offsets could not be synchronised before the failover: those of the last round count", "err", err)
+		return
+	}
+	p.log.Info("group offsets were synchronised before the failover", "took", p.m.o.Clock.Now().Sub(begin))
+}
+
+// answers tells whether the source is known to answer, here or at another leader of the
+// topics' partitions.
+func (p *peer) answers(topics []*metadata.Topic) bool {
+	for _, t := range topics {
+		for _, mp := range t.Partitions {
+			if mp.Leader != p.m.o.NodeID || t.MirrorState(mp) != metadata.StateMirroring {
+				continue
+			}
+			r := p.m.replicaOf(nameKey{t.Name, mp.Index})
+			if r == nil {
+				continue
+			}
+			if c, _ := r.sighting(p).judge(); c != ContactUnknown && c != ContactStale {
+				return true
+			}
+		}
+	}
+	h := p.health[syncSource]
+	age := h.last.age(p.m.o.Clock.Now())
+	return h.lastError.Load() == nil && age <= (2*p.m.settings.Load().RefreshInterval).Seconds() // NaN is not
 }
 
 // translate is what is committed here for a commit on the source: the same

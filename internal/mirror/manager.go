@@ -358,6 +358,7 @@ func (m *Manager) lead(r *replica, p *peer) {
 		m.forget(r)
 	}
 	r.peer = p
+	r.seen.forgetSource()
 	r.machine = &machine{limits: m.limits, random: m.o.Rand.Float64, state: metadata.StateUnknown}
 	m.countState(metadata.StateUnknown, 1)
 	r.addMetrics()

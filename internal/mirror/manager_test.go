@@ -162,6 +162,11 @@ func TestRefresh(t *testing.T) {
 		return n
 	}
 	w.until("group copied", func() bool { return committed("readers") == 2 })
+	for _, s := range w.c.Describe(w.ctx, []string{"m"})[0].Syncs {
+		if s.AgeMillis < 0 || s.Error != nil {
+			t.Errorf("sync of %s: %+v", s.Task, s)
+		}
+	}
 	w.groups.Lock()
 	w.groups.active["readers"] = true
 	w.groups.Unlock()
@@ -186,6 +191,11 @@ func TestSourceAway(t *testing.T) {
 	d := w.failed("orders", 0, "source unreachable: ")
 	if d.RetryAttempt < 1 {
 		t.Errorf("attempt %d", d.RetryAttempt)
+	}
+	// What would be lost is told of a source that is gone too: that is when it is
+	// asked for. The offsets beside it are those of a mirror that runs (P9).
+	if p := d.Progress; p == nil || p.SourceSeen != 1 || p.LogEnd != 1 || p.HeardMillis < 0 || d.SourceOffset != -1 || d.Lag != -1 {
+		t.Errorf("known of the source: %+v, offsets %d, lag %d", d.Progress, d.SourceOffset, d.Lag)
 	}
 	w.names(w.c.Stop(w.ctx, "m", nil, []string{".*"}))
 	w.state("orders", 0, metadata.StateStopped)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/obs"
+	"github.com/lockstep-kafka/lockstep/internal/wire"
 )
 
 // Series of this package. A value that is not known is NaN, never zero: a lag of
@@ -86,9 +87,9 @@ func (r *replica) labels() []string {
 }
 
 func (r *replica) addMetrics() {
-	labels := r.labels()
+	labels, source := r.labels(), r.peer
 	r.m.gauge(metricLag, func() float64 { return r.lag() }, labels...)
-	r.m.gauge(metricLagSeconds, func() float64 { return r.lagSeconds() }, labels...)
+	r.m.gauge(metricLagSeconds, func() float64 { return r.lagSeconds(source) }, labels...)
 	r.m.gauge(metricSourceEnd, func() float64 {
 		if pos, _, ok := r.lastSeen(); ok {
 			return float64(pos.SourceHighWatermark)
@@ -121,17 +122,12 @@ func (r *replica) lag() float64 {
 	return float64(max(0, pos.SourceHighWatermark-p.HighWatermark()))
 }
 
-// lagSeconds is how long ago everything the source had was here. It stays
-// unknown until that was so once.
-func (r *replica) lagSeconds() float64 {
-	pos, caughtUp, ok := r.lastSeen()
-	switch {
-	case !ok || caughtUp.IsZero() || !r.attached():
-		return math.NaN()
-	case pos.End >= pos.SourceHighWatermark:
-		return 0
+// lagSeconds bounds the age of the oldest record that is not here (see judge).
+func (r *replica) lagSeconds(source *peer) float64 {
+	if _, lag := r.sighting(source).judge(); lag >= 0 {
+		return lag.Seconds()
 	}
-	return r.m.o.Clock.Now().Sub(caughtUp).Seconds()
+	return math.NaN()
 }
 
 // timestamp is a time that one goroutine sets and others read; zero is never.
@@ -164,7 +160,9 @@ var syncTasks = []syncTask{syncSource, syncTopics, syncConfigs, syncGroups, sync
 type syncHealth struct {
 	rounds, errors *metrics.Counter
 	last           timestamp // last success
-	lastError      string    // refresh goroutine only; logged when it changes
+	// lastError is that of the last round, nil if it succeeded; written by the refresh
+	// goroutine, which logs it when it changes.
+	lastError atomic.Pointer[string]
 }
 
 func (p *peer) initMetrics() {
@@ -201,16 +199,30 @@ func (p *peer) note(task syncTask, err error) {
 	h := p.health[task]
 	h.rounds.Inc()
 	if err == nil {
-		if h.lastError != "" {
+		if h.lastError.Swap(nil) != nil {
 			p.log.Info("sync works again", "task", string(task))
-			h.lastError = ""
 		}
 		h.last.set(p.m.o.Clock.Now())
 		return
 	}
 	h.errors.Inc()
-	if text := err.Error(); text != h.lastError {
+	text := err.Error()
+	if was := h.lastError.Swap(&text); was == nil || *was != text {
 		p.log.Warn("sync failed", "task", string(task), "err", err)
-		h.lastError = text
 	}
+}
+
+// syncs tells how each recurring task of a mirror does, as far as this broker does
+// it.
+func (p *peer) syncs() []wire.MirrorSync {
+	out := make([]wire.MirrorSync, 0, len(syncTasks))
+	for _, task := range syncTasks {
+		h := p.health[task]
+		s := wire.MirrorSync{Task: string(task), AgeMillis: -1, Error: h.lastError.Load()}
+		if age := h.last.age(p.m.o.Clock.Now()); !math.IsNaN(age) {
+			s.AgeMillis = int64(age * 1000)
+		}
+		out = append(out, s)
+	}
+	return out
 }

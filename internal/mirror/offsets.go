@@ -41,6 +41,9 @@ func (m *Manager) LocalOffsets(topic string, index int32) (wire.MirrorOffsets, b
 	o := wire.MirrorOffsets{Partition: index, SourceOffset: -1, DestinationOffset: -1, LogStart: info.LogStart, LogEnd: end, LastEpoch: last}
 	r := m.replicaOf(nameKey{topic, index})
 	state := t.MirrorState(p)
+	if source := m.peer(t.Attachment().Mirror); r != nil && source != nil && state != metadata.StateStopped {
+		o.Progress = r.progress(source)
+	}
 	if r == nil || !copies(state) {
 		return o, true
 	}
@@ -67,11 +70,16 @@ func copies(s metadata.MirrorState) bool {
 }
 
 // offsets asks the leaders of a mirror's partitions how far they are, each broker
-// once and all at the same time. A partition whose leader does not answer, or is
-// not known, is not in the result.
-func (m *Manager) offsets(ctx context.Context, mirror string, topics []*metadata.Topic, want func(*metadata.Topic, *metadata.Partition) bool) map[nameKey]wire.MirrorOffsets {
+// once and all at the same time, and the one that does the mirror's own work how
+// that goes. A partition whose leader does not answer, or is not known, is not in the
+// result.
+func (m *Manager) offsets(ctx context.Context, mirror string, topics []*metadata.Topic, want func(*metadata.Topic, *metadata.Partition) bool) (map[nameKey]wire.MirrorOffsets, []wire.MirrorSync) {
 	found := make(map[nameKey]wire.MirrorOffsets)
 	ask := make(map[int32]*wire.ReadMirrorOffsetsRequest)
+	syncs := m.Syncs(mirror)
+	if o := owner(m.o.Controller.Image(), mirror); o >= 0 && o != m.o.NodeID && m.o.Ask != nil {
+		ask[o] = &wire.ReadMirrorOffsetsRequest{MirrorName: mirror}
+	}
 	for _, t := range topics {
 		byLeader := make(map[int32][]int32)
 		for _, p := range t.Partitions {
@@ -93,7 +101,7 @@ func (m *Manager) offsets(ctx context.Context, mirror string, topics []*metadata
 		}
 	}
 	if len(ask) == 0 {
-		return found
+		return found, syncs
 	}
 	ctx, cancel := m.sched.within(ctx, offsetsTimeout)
 	defer cancel()
@@ -110,6 +118,9 @@ func (m *Manager) offsets(ctx context.Context, mirror string, topics []*metadata
 			mu.Lock()
 			defer mu.Unlock()
 			takeOffsets(found, req, resp)
+			if answer, ok := resp.(*wire.ReadMirrorOffsetsResponse); ok && len(answer.Syncs) > 0 {
+				syncs = answer.Syncs
+			}
 		}
 		if m.sched == nil {
 			wg.Go(work)
@@ -118,7 +129,17 @@ func (m *Manager) offsets(ctx context.Context, mirror string, topics []*metadata
 		}
 	}
 	wg.Wait()
-	return found
+	return found, syncs
+}
+
+// Syncs tells how a mirror's recurring tasks do, if this broker is the one that does
+// them.
+func (m *Manager) Syncs(mirror string) []wire.MirrorSync {
+	p := m.peer(mirror)
+	if p == nil || !m.owns(m.o.Controller.Image(), mirror) {
+		return nil
+	}
+	return p.syncs()
 }
 
 // takeOffsets reads an answer: only what was asked counts.

@@ -273,34 +273,3 @@ func (r *replica) Ended(p *pipeline.Pipeline, end pipeline.End) {
 	}
 	r.m.send(forReplica{r, ended{end}})
 }
-
-// lagView is the last known position of the source, kept when the fetcher goes.
-type lagView struct {
-	mu struct {
-		sync.Mutex
-		pos   pipeline.Position
-		valid bool
-		// caughtUp is when our log end last reached the source's high watermark.
-		caughtUp time.Time
-	}
-}
-
-func (r *replica) remember(pos pipeline.Position) {
-	v := &r.seen
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if pos.SourceHighWatermark < 0 {
-		return
-	}
-	v.mu.pos, v.mu.valid = pos, true
-	if pos.End >= pos.SourceHighWatermark {
-		v.mu.caughtUp = pos.FetchedAt
-	}
-}
-
-func (r *replica) lastSeen() (pos pipeline.Position, caughtUp time.Time, ok bool) {
-	v := &r.seen
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.mu.pos, v.mu.caughtUp, v.mu.valid
-}

@@ -57,6 +57,7 @@ type DescribedMirrorPartition struct {
 	StateValue        string
 	RetryAttempt      int16
 	ErrorMessage      *string
+	Progress          *MirrorProgress // tag 0; nil while the topic is STOPPED
 }
 
 // DescribedMirrorTopic groups the partitions of one topic.
@@ -71,6 +72,7 @@ type DescribedMirror struct {
 	MirrorName           string
 	AuthorizedOperations int32
 	Topics               []DescribedMirrorTopic
+	Syncs                []MirrorSync // tag 0; empty if the broker that knows does not answer
 }
 
 // UnknownAuthorizedOperations is the value of AuthorizedOperations that was not
@@ -140,9 +142,9 @@ func (m *DescribedMirror) code(c *mirrorCodec) {
 			c.string(&p.StateValue)
 			c.int16(&p.RetryAttempt)
 			c.nullableString(&p.ErrorMessage)
-			c.tags()
+			c.tags(progressTag(0, &p.Progress))
 		})
 		c.tags()
 	})
-	c.tags()
+	c.tags(syncsTag(0, &m.Syncs))
 }

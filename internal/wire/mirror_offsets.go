@@ -38,9 +38,10 @@ type MirrorOffsets struct {
 	SourceOffset      int64 // high watermark of the source at the last fetch
 	DestinationOffset int64 // high watermark here
 	// What a commit of a source's group is kept inside of (W52). Tags of ours.
-	LogStart  int64 // tag 0
-	LogEnd    int64 // tag 1
-	LastEpoch int32 // tag 2: leader epoch of the last batch
+	LogStart  int64           // tag 0
+	LogEnd    int64           // tag 1
+	LastEpoch int32           // tag 2: leader epoch of the last batch
+	Progress  *MirrorProgress // tag 3
 }
 
 // ReadMirrorOffsetsResponseTopic groups the answers of one topic.
@@ -55,12 +56,17 @@ type ReadMirrorOffsetsResponse struct {
 	mirrorVersion
 	mirrorStatus
 	Topics []ReadMirrorOffsetsResponseTopic
+	Syncs  []MirrorSync // tag 0: only from the broker that does the mirror's own work
 }
 
 func (*ReadMirrorOffsetsResponse) Key() int16                   { return 107 }
 func (*ReadMirrorOffsetsResponse) RequestKind() kmsg.Request    { return new(ReadMirrorOffsetsRequest) }
 func (m *ReadMirrorOffsetsResponse) AppendTo(dst []byte) []byte { return encodeMirror(dst, m.code) }
-func (m *ReadMirrorOffsetsResponse) ReadFrom(src []byte) error  { return decodeMirror(src, m.code) }
+
+func (m *ReadMirrorOffsetsResponse) ReadFrom(src []byte) error {
+	m.Syncs = nil
+	return decodeMirror(src, m.code)
+}
 
 func (m *ReadMirrorOffsetsResponse) code(c *mirrorCodec) {
 	m.mirrorStatus.code(c)
@@ -77,9 +83,10 @@ func (m *ReadMirrorOffsetsResponse) code(c *mirrorCodec) {
 				mirrorTag{0, p.LogStart != -1, func(c *mirrorCodec) { c.int64(&p.LogStart) }},
 				mirrorTag{1, p.LogEnd != -1, func(c *mirrorCodec) { c.int64(&p.LogEnd) }},
 				mirrorTag{2, p.LastEpoch != -1, func(c *mirrorCodec) { c.int32(&p.LastEpoch) }},
+				progressTag(3, &p.Progress),
 			)
 		})
 		c.tags()
 	})
-	c.tags()
+	c.tags(syncsTag(0, &m.Syncs))
 }

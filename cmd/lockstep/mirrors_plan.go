@@ -1,0 +1,230 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// stopPlan is what --stop --plan says, and its JSON.
+type stopPlan struct {
+	Partitions []plannedPartition `json:"partitions"`
+	Groups     []plannedGroup     `json:"groups"`
+	// GroupsSyncedSeconds is how long ago the group offsets of each mirror were last
+	// synchronised; a mirror that is not in it never did, or nobody could say.
+	GroupsSyncedSeconds map[string]float64 `json:"groupsSyncedSeconds"`
+}
+
+// plannedPartition is what a failover would do to one partition. Everything that is
+// in the log of its leader here is kept.
+type plannedPartition struct {
+	Mirror    string `json:"mirror"`
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+	State     string `json:"state"`
+	Source    string `json:"source"`
+	// SourceHeardSeconds is how long ago the source last answered; null is never.
+	SourceHeardSeconds *float64 `json:"sourceHeardSeconds"`
+	// LostRecords is what the source had when it last answered and is not here; null
+	// is unknown. AtLeast: it does not answer now, so there may be more.
+	LostRecords *int64 `json:"lostRecords"`
+	AtLeast     bool   `json:"atLeast"`
+	// LostSeconds: what is lost was written in the last so many seconds; null is
+	// unknown.
+	LostSeconds      *float64 `json:"lostSeconds"`
+	OpenTransactions int32    `json:"openTransactions"` // to be aborted
+
+	end int64
+}
+
+// plannedGroup is a consumer group with offsets in the topics.
+type plannedGroup struct {
+	Group      string `json:"group"`
+	State      string `json:"state"`
+	Partitions int    `json:"partitions"`
+	// Unread is how many records lie between its offsets and the ends of the logs here.
+	Unread int64 `json:"unread"`
+}
+
+// runPlan says what --stop would lose. It asks and changes nothing.
+func (f *mirrorsFlags) runPlan(c *mirrorsClient) error {
+	rows, syncs, err := f.described(c)
+	if err != nil {
+		return err
+	}
+	plan := planStop(rows, syncs)
+	if len(plan.Partitions) > 0 {
+		if plan.Groups, err = affectedGroups(c, plan.Partitions); err != nil {
+			return fmt.Errorf("consumer groups: %w", err)
+		}
+	}
+	if f.json {
+		return printJSON(c.out, plan)
+	}
+	plan.print(c.out)
+	return nil
+}
+
+// planStop judges partitions that are not stopped yet.
+func planStop(rows []describedPartition, syncs []describedSync) stopPlan {
+	plan := stopPlan{Partitions: []plannedPartition{}, Groups: []plannedGroup{}, GroupsSyncedSeconds: map[string]float64{}}
+	mirrors := map[string]bool{}
+	for _, r := range rows {
+		if r.State == "STOPPED" {
+			continue
+		}
+		mirrors[r.Mirror] = true
+		p := plannedPartition{Mirror: r.Mirror, Topic: r.Topic, Partition: r.Partition, State: r.State, Source: "unknown", AtLeast: true, end: -1}
+		if known := r.progress; known != nil {
+			p.Source, p.SourceHeardSeconds, p.OpenTransactions, p.end = known.Contact, r.SourceHeardSeconds, known.OpenTransactions, known.LogEnd
+			p.LostSeconds, p.AtLeast = r.LagSeconds, known.Contact == "unknown" || known.Contact == "stale"
+			if known.SourceSeen >= 0 && known.LogEnd >= 0 {
+				lost := max(0, known.SourceSeen-known.LogEnd)
+				p.LostRecords = &lost
+			}
+		}
+		plan.Partitions = append(plan.Partitions, p)
+	}
+	for _, s := range syncs {
+		if s.Sync == "groups" && s.LastSuccessSeconds != nil && mirrors[s.Mirror] {
+			plan.GroupsSyncedSeconds[s.Mirror] = *s.LastSuccessSeconds
+		}
+	}
+	return plan
+}
+
+// affectedGroups are the consumer groups of this cluster with offsets in those
+// partitions, sorted by name.
+func affectedGroups(c *mirrorsClient, partitions []plannedPartition) ([]plannedGroup, error) {
+	cl, err := kgo.NewClient(append(c.config.KgoOpts(), kgo.ClientID("lockstep-mirrors"))...)
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
+	return groupsOf(c.ctx, kadm.NewClient(cl), partitions)
+}
+
+func groupsOf(ctx context.Context, admin *kadm.Client, partitions []plannedPartition) ([]plannedGroup, error) {
+	ends := map[string]map[int32]int64{}
+	for _, p := range partitions {
+		if ends[p.Topic] == nil {
+			ends[p.Topic] = map[int32]int64{}
+		}
+		ends[p.Topic][p.Partition] = p.end
+	}
+	listed, err := admin.ListGroups(ctx)
+	if err != nil {
+		return nil, err
+	}
+	groups := []plannedGroup{}
+	for _, g := range admin.FetchManyOffsets(ctx, listed.Groups()...) {
+		if g.Err != nil {
+			return nil, fmt.Errorf("group %s: %w", g.Group, g.Err)
+		}
+		planned := plannedGroup{Group: g.Group, State: listed[g.Group].State}
+		g.Fetched.Each(func(o kadm.OffsetResponse) {
+			end, ours := ends[o.Topic][o.Partition]
+			if !ours || o.At < 0 {
+				return
+			}
+			planned.Partitions++
+			planned.Unread += max(0, end-o.At)
+		})
+		if planned.Partitions > 0 {
+			groups = append(groups, planned)
+		}
+	}
+	slices.SortFunc(groups, func(a, b plannedGroup) int { return cmp.Compare(a.Group, b.Group) })
+	return groups, nil
+}
+
+var (
+	planColumns  = []column{{"MIRROR", 30}, {"TOPIC", 40}, {"PARTITION", 10}, {"STATE", 13}, {"SOURCE", 8}, {"HEARD-SECONDS", 13}, {"LOST-RECORDS", 12}, {"LOST-SECONDS", 12}, {"OPEN-TRANSACTIONS", 17}}
+	groupColumns = []column{{"GROUP", 40}, {"STATE", 20}, {"PARTITIONS", 10}, {"UNREAD", 10}}
+)
+
+func (p plannedPartition) lost() string {
+	switch {
+	case p.LostRecords == nil:
+		return "?"
+	case p.AtLeast:
+		return ">=" + strconv.FormatInt(*p.LostRecords, 10)
+	}
+	return strconv.FormatInt(*p.LostRecords, 10)
+}
+
+func (p stopPlan) print(w io.Writer) {
+	if len(p.Partitions) == 0 {
+		fmt.Fprintln(w, "Nothing to stop: no partition that is not STOPPED. Nothing was changed.")
+		return
+	}
+	printHead(w, planColumns)
+	var records int64
+	var transactions int32
+	atLeast, unknown := false, 0
+	for _, r := range p.Partitions {
+		lostSeconds := "?"
+		if r.LostSeconds != nil {
+			lostSeconds = "<=" + secondsOrDash(r.LostSeconds)
+			if *r.LostSeconds == 0 {
+				lostSeconds = "0"
+			}
+		}
+		printRow(w, planColumns, []string{
+			tail(r.Mirror, 30), tail(r.Topic, 40), strconv.Itoa(int(r.Partition)), r.State, r.Source,
+			secondsOrDash(r.SourceHeardSeconds), r.lost(), lostSeconds, strconv.Itoa(int(r.OpenTransactions)),
+		})
+		transactions += r.OpenTransactions
+		if r.LostRecords == nil {
+			unknown++
+			continue
+		}
+		records += *r.LostRecords
+		atLeast = atLeast || r.AtLeast
+	}
+	fmt.Fprintln(w)
+	word := ""
+	if atLeast || unknown > 0 {
+		word = "at least "
+	}
+	fmt.Fprintf(w, "Lost with --stop: %s%d record(s) in %d partition(s)", word, records, len(p.Partitions))
+	if unknown > 0 {
+		fmt.Fprintf(w, "; unknown for %d of them, whose source has not answered yet", unknown)
+	}
+	fmt.Fprintf(w, ".\n")
+	if atLeast {
+		fmt.Fprintln(w, "The source does not answer: what it took since is lost too, at most that of the LOST-SECONDS.")
+	}
+	fmt.Fprintf(w, "Aborted: %d open transaction(s).\n\n", transactions)
+	p.printGroups(w)
+	fmt.Fprintln(w, "Nothing was changed.")
+}
+
+func (p stopPlan) printGroups(w io.Writer) {
+	if len(p.Groups) == 0 {
+		fmt.Fprintln(w, "No consumer group has offsets in these topics.")
+		return
+	}
+	printHead(w, groupColumns)
+	for _, g := range p.Groups {
+		printRow(w, groupColumns, []string{tail(g.Group, 40), orDash(g.State), strconv.Itoa(g.Partitions), strconv.FormatInt(g.Unread, 10)})
+	}
+	fmt.Fprintln(w)
+	var ages []string
+	for name, s := range p.GroupsSyncedSeconds {
+		ages = append(ages, fmt.Sprintf("%.0f s ago by mirror %s", s, name))
+	}
+	slices.Sort(ages)
+	if len(ages) == 0 {
+		fmt.Fprintln(w, "Their offsets have not been synchronised since this broker began: consumers go on where they are.")
+		return
+	}
+	fmt.Fprintf(w, "Their offsets were last synchronised %s: consumers may see again what they read since.\n", strings.Join(ages, ", "))
+}
