@@ -21,7 +21,7 @@ PARTITIONS ?= 3000
 
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
 
-.PHONY: help release deps deps-go deps-system deps-kafka build run cluster demo check test lint interop matrix kill powercut net failover rivals history bench peers brokerbench replicationbench microbench compactbench hostile scale restartbench partitionsbench torture crash sim planted race fuzz clean
+.PHONY: help release deps deps-go deps-system deps-kafka build run cluster demo check test lint interop matrix kill powercut net failover rivals history bench peers brokerbench replicationbench microbench compactbench hostile scale restartbench partitionsbench torture crash sim mirrorsim planted race fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -161,6 +161,9 @@ crash: ## a power cut after every operation on the file system (H2; longer: CRAS
 
 sim: ## a cluster with every fault in one goroutine (H1): SEEDS (200) of STEPS (10000) from SEED; one SEED repeats a failure
 	$(GO) test ./internal/sim -run '^TestSim$$' -count=1 -v -timeout 120m -args -sim.seed $(or $(filter-out 0,$(SEED)),1) -sim.seeds $(SEEDS) -sim.steps $(STEPS)
+
+mirrorsim: ## two clusters with mirrors in both directions, every fault on both sides and the link (H1): SEEDS (200) of STEPS (10000) from SEED
+	$(GO) test ./internal/sim -run '^TestMirrors$$' -count=1 -v -timeout 120m -args -sim.seed $(or $(filter-out 0,$(SEED)),1) -mirrorsim.seeds $(SEEDS) -mirrorsim.steps $(STEPS)
 
 planted: ## each planted bug has to be found by its harness (H10)
 	$(GO) run ./fixtures/planted

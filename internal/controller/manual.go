@@ -23,11 +23,12 @@ type ManualOptions struct {
 	BalancePercentage  int
 	MinISR             int32
 	Unclean            bool
+	ReplicationFactor  int16 // of topics that a mirror creates, 0: one
 }
 
 // NewManual makes one; Begin starts a term.
 func NewManual(o ManualOptions) *Manual {
-	def := defaults{Partitions: 1, ReplicationFactor: 1, MaxPartitions: 100, MinISR: o.MinISR, Unclean: o.Unclean}
+	def := defaults{Partitions: 1, ReplicationFactor: max(o.ReplicationFactor, 1), MaxPartitions: 100, MinISR: o.MinISR, Unclean: o.Unclean}
 	return &Manual{def: def, s: sessions{o: sessionOptions{
 		Timeout: o.Session, AfterLoss: o.AfterLoss, BalanceInterval: o.BalanceInterval, BalancePercentage: o.BalancePercentage, Defaults: def,
 	}}}
@@ -110,7 +111,12 @@ func (p *Plan) Call(now time.Time, call any) ([]Outcome, error) {
 	case AlterConfigs:
 		cmds = []Command{alterConfigs{c, m.def}}
 	default:
-		err = fmt.Errorf("%w: call %T", ErrInvalidRequest, call)
+		var headed, ok bool
+		if cmds, headed, ok = m.mirrorCall(call); headed {
+			return p.headed(cmds)
+		} else if !ok {
+			err = fmt.Errorf("%w: call %T", ErrInvalidRequest, call)
+		}
 	}
 	if err != nil {
 		return nil, err

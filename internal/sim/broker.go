@@ -39,6 +39,7 @@ type broker struct {
 	rep      *replica.Manual
 	fetchers []*fetcher
 	parked   []*parked
+	mirrors  *mirrors // in a pair of clusters
 
 	watch       *watch
 	img         *metadata.Image
@@ -85,6 +86,10 @@ func (b *broker) start() {
 	b.epoch, b.fenced, b.until = -1, true, -1
 	b.beating, b.altering, b.stopping, b.handedOver, b.serving = false, false, false, false, true
 	w.loop.note("broker starts", int64(b.id), b.previous)
+	b.mirrors = nil
+	if w.pair != nil {
+		b.mirrors = newMirrors(b)
+	}
 	b.beat()
 	b.checkISR()
 	b.expire()
@@ -102,8 +107,7 @@ var discard = slog.New(slog.DiscardHandler)
 func (b *broker) kill(power bool) {
 	w := b.w
 	w.loop.note("kill", int64(b.id), bit(power))
-	b.proc.up = false
-	b.proc.gen++
+	b.end()
 	b.disk.lose(func() float64 {
 		if !power {
 			return 1 // the kernel has it
@@ -117,6 +121,15 @@ func (b *broker) kill(power bool) {
 		return w.loop.rng.Float64()
 	})
 	w.brokenConnection(b.id)
+}
+
+// end ends the process.
+func (b *broker) end() {
+	b.proc.up = false
+	b.proc.gen++
+	if b.mirrors != nil {
+		b.mirrors.m.End()
+	}
 }
 
 func bit(b bool) int64 {
@@ -147,8 +160,7 @@ func (b *broker) leave() {
 			l.flushing, l.waiters = false, nil
 		}
 		b.disk.clean = b.epoch
-		b.proc.up = false
-		b.proc.gen++
+		b.end()
 		b.w.loop.note("clean stop", int64(b.id), b.epoch)
 	}
 	b.office(controller.Heartbeat{Broker: b.id, Epoch: b.epoch, Revision: b.revision(), WantFence: true}, time.Second, end)
@@ -249,6 +261,9 @@ func (b *broker) apply(prev, next *metadata.Image) {
 	b.mgr.Apply(prev, next)
 	b.rep.Apply(next)
 	b.img = next
+	if b.mirrors != nil {
+		b.mirrors.m.Apply(next)
+	}
 	kept := b.waiting[:0]
 	var due []func()
 	for _, x := range b.waiting {
@@ -301,6 +316,9 @@ func (b *broker) reportEnds() {
 // settle is what goroutines of a real broker would do now.
 func (b *broker) settle() {
 	b.rep.Handle()
+	if b.mirrors != nil {
+		b.mirrors.settle()
+	}
 	for i := 0; i < len(b.fetchers); i++ {
 		b.fetchers[i].pump()
 	}

@@ -32,7 +32,7 @@ func (c *client) learn(then func()) {
 			reply(b.img.Partition(c.topic, c.index))
 		}
 	}, func(v any, err error) {
-		if p, ok := v.(*metadata.Partition); ok && p != nil && err == nil && p.LeaderEpoch >= c.epoch {
+		if p, ok := v.(*metadata.Partition); ok && p != nil && err == nil && (p.LeaderEpoch >= c.epoch || c.w.pair != nil) { // in a pair topics come back with their id
 			c.leader, c.epoch = p.Leader, p.LeaderEpoch
 		}
 		then()
@@ -48,6 +48,7 @@ type writer struct {
 	pending []*sent
 	conn    int64 // a new one after each failure
 	busy    bool  // recovering from one
+	pepoch  int16 // of the producer id
 }
 
 type sent struct {
@@ -70,7 +71,7 @@ func (p *writer) run() {
 		recs[i] = record.Record{OffsetDelta: int32(i), Value: binary.BigEndian.AppendUint32(v, uint32(p.seq)+uint32(i))}
 	}
 	h := record.NoProducer(w.loop.time().UnixMilli())
-	h.ProducerID, h.ProducerEpoch, h.BaseSequence = p.pid, 0, p.seq
+	h.ProducerID, h.ProducerEpoch, h.BaseSequence = p.pid, p.pepoch, p.seq
 	p.pending = append(p.pending, &sent{seq: p.seq, n: n, bytes: record.Build(h, recs)})
 	p.seq += int32(n)
 	p.flush()
@@ -127,7 +128,7 @@ func (p *writer) send(s *sent) {
 			}
 		}
 		if p.acks == -1 {
-			w.check.acknowledged(p.topic, p.index, r.r.BaseOffset, s.n, p.pid, s.seq)
+			w.check.acknowledged(p.topic, p.index, r.r.BaseOffset, s.n, sender(p.pid, p.pepoch), s.seq)
 		}
 		w.acked++
 	})
@@ -144,6 +145,9 @@ func (p *writer) failed(s *sent, err error) {
 		p.pending = nil
 		w.pids++
 		p.pid, p.seq = w.pids, 0
+	}
+	if w.pair != nil {
+		w.pair.refused(p, s, err)
 	}
 	p.conn = w.connection()
 	for _, s := range p.pending {

@@ -15,6 +15,17 @@
 // GI-40, GI-52) after each event, for what changed in it, and every thousand events as a
 // whole. Then the faults end, and everything has to come right by itself (LV).
 //
+// A pair is two such clusters on one queue, with mirrors in both directions: the real
+// managers and coordinators of internal/mirror, driven by hand ([mirror.Manual]), a link
+// between the clusters that is cut, slowed and made to lose, clusters that die as a
+// whole, and operators who start, pause, resume, stop, turn, recover, grow and delete by
+// the commands that there are. The checker follows each timeline through its versions
+// and compares by the hash of everything in front of a batch, so that one comparison
+// holds a log against the other cluster's (GI-20 to GI-25, GI-31 to GI-35, GI-46, GI-50,
+// GI-51, GI-54, GI-60, GI-61, GI-65, GI-66); which state followed which is counted
+// against the table of the specification.
+//
 // What is not simulated: segment files (make crash), etcd, sockets and wire formats,
-// real goroutines and their races, transactions, mirrors, follower fetching.
+// real goroutines and their races, transactions, follower fetching; of mirrors: groups' offsets, retention
+// on the source, repair of damage.
 package sim

@@ -187,6 +187,9 @@ func (f *faults) do(kind string) bool {
 func (f *faults) admin(kind string) {
 	w := f.w
 	t := w.store.image().TopicByID(w.topics[w.loop.rng.IntN(len(w.topics))])
+	if t == nil {
+		return
+	}
 	p := t.Partitions[w.loop.rng.IntN(len(t.Partitions))]
 	switch kind {
 	case "elect":

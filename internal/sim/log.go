@@ -113,6 +113,7 @@ type memLog struct {
 	flushing   bool
 	waiters    []func(error)
 	loose      bool // begins where no batch in front tells the chain
+	barrier    int32
 }
 
 var _ partition.Log = (*memLog)(nil)

@@ -52,7 +52,7 @@ func (o *office) start() {
 	o.img, o.elected, o.busy, o.queue, o.waiting = nil, 0, false, nil, nil
 	o.m = controller.NewManual(controller.ManualOptions{
 		Session: sessionTimeout, AfterLoss: 500 * time.Millisecond, MinISR: 1,
-		BalanceInterval: w.o.balance, BalancePercentage: 10,
+		BalanceInterval: w.o.balance, BalancePercentage: 10, ReplicationFactor: 3,
 	})
 	o.watch = w.store.follow(&o.proc, func(_, next *metadata.Image) {
 		o.img = next

@@ -18,6 +18,10 @@ type Options struct {
 	Without []string
 	// Brokers is how many there are, 0: the seed decides.
 	Brokers int
+
+	firstID int32 // of brokers, less one: those of two clusters differ
+	pair    *pair // of which this cluster is one
+	name    string
 }
 
 // Result is what a run came to.
@@ -50,6 +54,9 @@ type World struct {
 	faults  *faults
 	o       settings
 	heard   map[int32]int64 // in which term a broker's heartbeat came last
+	pair    *pair           // nil: there is no other cluster
+	name    string          // of the cluster, in a pair
+	cause   string          // what appends and cuts now, in a pair
 
 	writing           bool
 	pids              int64
@@ -88,7 +95,14 @@ func Run(o Options) Result {
 }
 
 func newWorld(o Options) *World {
-	w := &World{loop: newLoop(o.Seed), brokers: map[int32]*broker{}, heard: map[int32]int64{}, writing: true}
+	w := newCluster(newLoop(o.Seed), o)
+	w.setUp()
+	return w
+}
+
+// newCluster starts the processes of a cluster.
+func newCluster(l *loop, o Options) *World {
+	w := &World{loop: l, pair: o.pair, name: o.name, brokers: map[int32]*broker{}, heard: map[int32]int64{}, writing: true}
 	w.net = newNetwork(w.loop)
 	w.check = newChecker(w)
 	w.store = newStore(w)
@@ -101,7 +115,7 @@ func newWorld(o Options) *World {
 	if drawn := 3 + rng.IntN(3); n == 0 {
 		n = drawn
 	}
-	for id := int32(1); id <= int32(n); id++ {
+	for id := o.firstID + 1; id <= o.firstID+int32(n); id++ {
 		b := &broker{w: w, id: id, proc: proc{node: id}}
 		b.disk = &disk{w: w, node: b, logs: map[segment.LogID]*memLog{}, slow: 3 * time.Millisecond, clean: -1}
 		w.ids = append(w.ids, id)
@@ -116,7 +130,6 @@ func newWorld(o Options) *World {
 		w.brokers[id].start()
 	}
 	w.faults = newFaults(w, o.Without)
-	w.setUp()
 	return w
 }
 
@@ -297,12 +310,12 @@ func (w *World) unwell() string {
 		}
 	}
 	for _, x := range w.writers {
-		if len(x.pending) > 0 {
+		if len(x.pending) > 0 && (w.pair == nil || !w.readOnly(x.topic, x.index)) {
 			return fmt.Sprintf("a producer of %s-%d waits for %d batches", x.name, x.index, len(x.pending))
 		}
 	}
 	for _, x := range w.readers {
-		if g := w.check.ghost(segment.LogID{Topic: x.topic, Partition: x.index}); x.at != g.frontier() {
+		if g := w.check.ghost(segment.LogID{Topic: x.topic, Partition: x.index}); x.at != g.frontier() && w.store.image().Partition(x.topic, x.index) != nil {
 			return fmt.Sprintf("a consumer of %s-%d is at %d of %d", x.name, x.index, x.at, g.frontier())
 		}
 	}

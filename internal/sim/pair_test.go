@@ -1,0 +1,112 @@
+package sim
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+)
+
+var (
+	pairSeeds = flag.Int("mirrorsim.seeds", 12, "seeds of two clusters")
+	pairSteps = flag.Int("mirrorsim.steps", 6000, "events with faults, for each")
+	noFaults  = flag.Bool("mirrorsim.nofaults", false, "operators only")
+)
+
+// Two clusters, mirrors in both directions, faults on both sides and on the link.
+func TestMirrors(t *testing.T) {
+	began := time.Now()
+	total, faults, acked, read, cuts, runs := 0, 0, 0, 0, 0, 0
+	moves, does, looked := map[move]int{}, map[string]int{}, map[string]int{}
+	for s := *seed; s < *seed+uint64(*pairSeeds); s++ {
+		o := PairOptions{Options: Options{Seed: s, Steps: *pairSteps}, NoFaults: *noFaults}
+		r := RunPair(o)
+		total += r.Steps
+		acked, read, cuts, runs = acked+r.Acked, read+r.Read, cuts+r.Cuts, runs+r.Runs
+		n := 0
+		for _, k := range r.Faults {
+			n += k
+		}
+		for _, k := range linkFaults {
+			n += r.Does[k]
+		}
+		faults += n
+		for k, n := range r.Moves {
+			moves[k] += n
+		}
+		for k, n := range r.Does {
+			does[k] += n
+		}
+		for k, n := range r.Looked {
+			looked[k] += n
+		}
+		if testing.Verbose() {
+			fmt.Printf("seed %d: %d steps, %.1f s, %d faults, %d acknowledged, %d read, %d cuts, %d runs stopped, trace %016x\n", s, r.Steps, r.Elapsed.Seconds(), n, r.Acked, r.Read, r.Cuts, r.Runs, r.Hash)
+		}
+		if r.Err != nil {
+			t.Fatalf("%s\n%v\nrepeat: make mirrorsim SEED=%d STEPS=%d SEEDS=1", r.Story, r.Err, s, *pairSteps)
+		}
+	}
+	fmt.Printf("simulated steps of two clusters %d, seeds %d, faults %d, acknowledged %d, read %d, cuts %d, mirror runs stopped %d, violations 0; %.0f steps/s\n",
+		total, *pairSeeds, faults, acked, read, cuts, runs, float64(total)/time.Since(began).Seconds())
+	fmt.Printf("operators and link: %s\nrules looked at: %s\n%s", counted(does), counted(looked), coverage(moves))
+}
+
+func counted(m map[string]int) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		parts = append(parts, fmt.Sprintf("%s %d", k, m[k]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// coverage is the table of transitions (8.2): how often each was seen.
+func coverage(moves map[move]int) string {
+	states := []metadata.MirrorState{
+		metadata.StateUnknown, metadata.StatePreparing, metadata.StateEpochFencing, metadata.StateULERecovery, metadata.StateMirroring,
+		metadata.StatePausing, metadata.StatePaused, metadata.StateStopping, metadata.StateStopped, metadata.StateFailed,
+	}
+	var b strings.Builder
+	var never []string
+	seen, all := 0, 0
+	for _, to := range states {
+		var line []string
+		for _, from := range states {
+			n := moves[move{from, to}]
+			if !legal(from, to) {
+				continue
+			}
+			if all++; n == 0 {
+				never = append(never, fmt.Sprintf("%s → %s", from, to))
+				continue
+			}
+			seen++
+			line = append(line, fmt.Sprintf("%s %d", from, n))
+		}
+		if len(line) > 0 {
+			fmt.Fprintf(&b, "  → %-13s from %s\n", to, strings.Join(line, ", "))
+		}
+	}
+	slices.SortFunc(never, func(a, b string) int { return cmp.Compare(a, b) })
+	return fmt.Sprintf("transitions %d of %d\n%snever: %s\n", seen, all, b.String(), strings.Join(never, ", "))
+}
+
+// The same seed is the same run of two clusters, to the last event.
+func TestMirrorsReplay(t *testing.T) {
+	for s := range uint64(8) {
+		o := PairOptions{Options: Options{Seed: 3000 + s, Steps: 5000}}
+		a, b := RunPair(o), RunPair(o)
+		if a.Hash != b.Hash || a.Steps != b.Steps {
+			t.Errorf("seed %d: trace %016x after %d steps, then %016x after %d", o.Seed, a.Hash, a.Steps, b.Hash, b.Steps)
+		}
+		if a.Err != nil {
+			t.Errorf("%v", a.Err)
+		}
+	}
+}
