@@ -373,18 +373,30 @@ func (x *index) dropBehind(id LogID, base, pos, offset int64) {
 			stale = append(stale, bytes.Clone(key))
 		}
 	})
+	x.eachFrom(id.key(kindOffset, base, offset), id.key(kindOffset, base), func(key, _ []byte) {
+		stale = append(stale, bytes.Clone(key))
+	})
+	if len(stale) == 0 {
+		return
+	}
 	x.write(func(b *pebble.Batch) {
-		_ = b.DeleteRange(id.key(kindOffset, base, offset), after(id.key(kindOffset, base)), nil)
 		for _, key := range stale {
 			_ = b.Delete(key, nil)
 		}
 	})
 }
 
+// drop deletes what begins with the prefix, from the key from on, one by one. Where
+// thousands of logs delete a little each, ranges would make every lookup slow: one of
+// Pebble's reads looks at all ranges that its memory holds, once after each new one.
+func (x *index) drop(b *pebble.Batch, from, prefix []byte) {
+	x.eachFrom(from, prefix, func(key, _ []byte) { _ = b.Delete(key, nil) })
+}
+
 // dropSegment forgets the entries and the summary of one segment.
 func (x *index) dropSegment(b *pebble.Batch, id LogID, base int64) {
 	for _, kind := range []byte{kindOffset, kindTime, kindSummary} {
 		k := id.key(kind, base)
-		_ = b.DeleteRange(k, after(k), nil)
+		x.drop(b, k, k)
 	}
 }

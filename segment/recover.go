@@ -665,9 +665,9 @@ func (r *recovery) forget(end int64) {
 	l.mu.Unlock()
 	l.store.index.write(func(b *pebble.Batch) {
 		for _, kind := range []byte{kindOffset, kindTime, kindSummary} {
-			_ = b.DeleteRange(l.id.key(kind, last+1), after(l.id.key(kind)), nil)
+			l.store.index.drop(b, l.id.key(kind, last+1), l.id.key(kind))
 		}
-		_ = b.DeleteRange(l.id.key(kindProducer, end+1), after(l.id.key(kindProducer)), nil)
+		l.store.index.drop(b, l.id.key(kindProducer, end+1), l.id.key(kindProducer))
 	})
 }
 

@@ -168,7 +168,7 @@ func (l *Log) cut(c cutPlan) error {
 		for _, s := range c.gone {
 			l.store.index.dropSegment(b, l.id, s.base)
 		}
-		_ = b.DeleteRange(l.id.key(kindProducer, c.end+1), after(l.id.key(kindProducer)), nil)
+		l.store.index.drop(b, l.id.key(kindProducer, c.end+1), l.id.key(kindProducer))
 		if c.cut != nil {
 			l.store.index.dropSegment(b, l.id, c.cut.base)
 		}
