@@ -322,14 +322,16 @@ func (b *broker) fail(err error) {
 // leads is handed over while clients are still answered, so that they move without
 // an error; that gets half of the time there is.
 func (b *broker) stop(ctx context.Context) error {
-	b.ready.Store(false)
+	served := b.ready.Swap(false)
 	close(b.stopped)
 	b.running.Wait()
 	var errs []error
 	m := b.member.Load()
 	if m != nil && b.cfg.Bool("controlled.shutdown.enable") {
 		half, cancel := withHalf(ctx)
-		m.handOver(half, int(b.cfg.Int("controlled.shutdown.max.retries")), b.cfg.Duration("controlled.shutdown.retry.backoff.ms"))
+		if m.handOver(half, int(b.cfg.Int("controlled.shutdown.max.retries")), b.cfg.Duration("controlled.shutdown.retry.backoff.ms")) && served {
+			b.server.Linger(half)
+		}
 		cancel()
 	}
 	if b.server != nil {

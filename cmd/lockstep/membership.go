@@ -218,10 +218,11 @@ func (m *member) waitUnfenced(ctx context.Context) error {
 }
 
 // handOver asks for leaders elsewhere and waits until they are, for at most tries
-// times each. Without others there is nothing to wait for.
-func (m *member) handOver(ctx context.Context, tries int, each time.Duration) {
+// times each. It tells whether somebody else leads now. Without others there is nothing
+// to wait for.
+func (m *member) handOver(ctx context.Context, tries int, each time.Duration) bool {
 	if !m.o.Others() {
-		return
+		return false
 	}
 	m.mu.Lock()
 	m.stopping = true
@@ -234,13 +235,14 @@ func (m *member) handOver(ctx context.Context, tries int, each time.Duration) {
 		cancel()
 		if err == nil {
 			m.o.Logger.Info("others lead what this broker led", "after", m.o.Clock.Now().Sub(began))
-			return
+			return true
 		}
 		m.o.Logger.Warn("controlled shutdown is not through", "try", try+1, "err", err)
 		if ctx.Err() != nil {
-			return
+			break
 		}
 	}
+	return false
 }
 
 // farewell bounds the last heartbeat: where a whole cluster is stopped nobody may be

@@ -65,6 +65,7 @@ type conn struct {
 	muted    time.Duration // nothing is read for so long; see quotas.go
 	sessions []int32       // fetch sessions to drop at the end
 	follower *followerSession
+	follows  atomic.Bool // follower is set, for other goroutines
 	aborted  atomic.Bool // closed by us, so its read error is no news
 	gone     atomic.Bool // the peer hung up while its request waited
 }

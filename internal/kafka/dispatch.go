@@ -186,6 +186,7 @@ func (c *conn) dispatch() error {
 	if waits(a.key) {
 		r.ctx = c.waitCtx
 	}
+	s.heard(c, a.key)
 	if a.stream != nil {
 		err = a.stream(&r, body)
 	} else {

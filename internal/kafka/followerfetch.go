@@ -105,6 +105,7 @@ func (c *conn) followerSession(req *kmsg.FetchRequest) (*followerSession, *kerr.
 	case req.SessionEpoch == sessionInitial:
 		c.endFollower()
 		c.follower = newFollowerSession(c.server, rand.Int32N(1<<31-1)+1, replica, broker)
+		c.follows.Store(true)
 		return c.follower, nil
 	case f == nil || f.id != req.SessionID || f.replica != replica:
 		return nil, kerr.FetchSessionIDNotFound
@@ -125,6 +126,7 @@ func (c *conn) endFollower() {
 	if c.follower != nil {
 		c.follower.close()
 		c.follower = nil
+		c.follows.Store(false)
 	}
 }
 

@@ -48,6 +48,9 @@ type Server struct {
 
 	// closing is read by connections between two requests.
 	closing atomic.Bool
+	// lingering says that asked is kept: when a client last asked, in Unix nanoseconds.
+	lingering atomic.Bool
+	asked     atomic.Int64
 	// stopping is closed with it, for listeners that wait.
 	stopping chan struct{}
 
