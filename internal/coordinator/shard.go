@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -75,6 +76,8 @@ type Shard struct {
 	}
 	wake chan struct{} // one token: there are tasks
 	done chan struct{} // closed when run has returned
+	// loaded is closed when requests are taken.
+	loaded chan struct{}
 
 	ctx    context.Context // ends with stop
 	cancel context.CancelFunc
@@ -93,7 +96,7 @@ func NewShard(o ShardOptions, partition, epoch int32, d Driver) *Shard {
 	s := &Shard{
 		Partition: partition, Epoch: epoch, o: o, driver: d,
 		Logger: o.Logger.With("partition", partition, "leader_epoch", epoch),
-		wake:   make(chan struct{}, 1), done: make(chan struct{}),
+		wake:   make(chan struct{}, 1), done: make(chan struct{}), loaded: make(chan struct{}),
 		waiting: map[Ticket]func(any){},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -166,20 +169,44 @@ func (s *Shard) Requests() int {
 // Waiting are the callers who wait for an answer; only for tasks.
 func (s *Shard) Waiting() int { return len(s.waiting) }
 
+// LoadPatience is how long a request waits for its partition to be loaded, which is
+// some tens of milliseconds where a broker takes over from one that stops. Sooner said
+// is worse: librdkafka hands COORDINATOR_LOAD_IN_PROGRESS of a commit to the
+// application.
+const LoadPatience = time.Second
+
+// awaitLoaded tells whether the shard is loaded within LoadPatience.
+func (s *Shard) awaitLoaded(ctx context.Context) bool {
+	t := s.o.Clock.NewTimer(LoadPatience)
+	defer t.Stop()
+	select {
+	case <-s.loaded:
+		return true
+	case <-t.C():
+	case <-s.done:
+	case <-ctx.Done():
+	}
+	return false
+}
+
 // Ask posts a request and waits for its answer, for limit at most if that is not
-// 0. fn runs on the shard's goroutine and sees to it that the ticket is answered
+// 0; and before that for the shard to be loaded, for LoadPatience. fn runs on the shard's goroutine and sees to it that the ticket is answered
 // with a T. Who waits no more has not taken back what was asked: a write that is
 // late takes effect when the log has it.
 func Ask[T any](ctx context.Context, s *Shard, limit time.Duration, fn func(now time.Time, to Ticket)) (T, error) {
 	answer := make(chan T, 1)
-	err := s.post(true, func(now time.Time) {
+	task := func(now time.Time) {
 		s.tickets++
 		s.waiting[s.tickets] = func(result any) {
 			t, _ := result.(T) // a nil error is no T, and a zero one is right
 			answer <- t
 		}
 		fn(now, s.tickets)
-	})
+	}
+	err := s.post(true, task)
+	if errors.Is(err, ErrLoading) && s.awaitLoaded(ctx) {
+		err = s.post(true, task)
+	}
 	var none T
 	if err != nil {
 		return none, err
@@ -263,6 +290,7 @@ func (s *Shard) load() bool {
 			s.mu.Lock()
 			s.mu.loading = false
 			s.mu.Unlock()
+			close(s.loaded)
 			took := s.o.Clock.Now().Sub(began)
 			s.o.Loads.Update(took.Seconds())
 			level := slog.LevelInfo

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -227,24 +228,45 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// Requests wait for a partition that is being loaded, and not for ever: a commit that
+// was answered with ErrLoading at once came to the application of a client of
+// librdkafka each time that a coordinator moved.
 func TestLoading(t *testing.T) {
 	ctx := context.Background()
-	log := newMemoryLog(1)
+	log, clk := newMemoryLog(1), clock.NewManual(epoch0)
 	log.loading = make(chan struct{})
-	c := start(t, log.options(clock.NewManual(epoch0)))
+	c := start(t, log.options(clk))
 	if _, err := c.Committed(ctx, "g"); !errors.Is(err, ErrNotCoordinator) {
 		t.Fatal(err)
 	}
 	c.BecomeLeader(0, 1)
-	if _, err := c.Commit(ctx, commit(1)); !errors.Is(err, ErrLoading) {
-		t.Fatal(err)
+	// waiting asks, and returns when that waits.
+	waiting := func(ask func() error) <-chan error {
+		t.Helper()
+		timers, answer := clk.Timers(), make(chan error, 1)
+		go func() { answer <- ask() }()
+		for clk.Timers() == timers {
+			select {
+			case err := <-answer:
+				t.Fatalf("did not wait: %v", err)
+			default:
+				runtime.Gosched()
+			}
+		}
+		return answer
 	}
-	if _, err := c.List(ctx); !errors.Is(err, ErrLoading) {
-		t.Fatal(err)
+	ask := func() error { _, err := c.Commit(ctx, commit(1)); return err }
+	list := func() error { _, err := c.List(ctx); return err }
+	for _, one := range []func() error{ask, list} {
+		answer := waiting(one)
+		clk.Advance(coordinator.LoadPatience)
+		if err := <-answer; !errors.Is(err, ErrLoading) {
+			t.Fatal(err)
+		}
 	}
+	answer := waiting(ask)
 	close(log.loading)
-	waitLoaded(c.led.All()[0])
-	if _, err := c.Commit(ctx, commit(1)); err != nil {
+	if err := <-answer; err != nil { // and no time has passed
 		t.Fatal(err)
 	}
 	// An older epoch, or the same again, changes nothing.
