@@ -56,7 +56,11 @@ func (a *Admin) ask(ctx context.Context, method string, in, out any, refusal fun
 	for _, addr := range a.addrs {
 		err := a.nodes.call(ctx, addr, method, in, out)
 		if err == nil {
-			return decodeError(refusal())
+			if err = decodeError(refusal()); !errors.Is(err, errAskAnother) {
+				return err
+			}
+			errs = append(errs, fmt.Errorf("controller at %s: %w", addr, err))
+			continue
 		}
 		if errors.Is(err, errNotSent) {
 			// gRPC does not say why; the handshake does.

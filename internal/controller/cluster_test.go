@@ -389,6 +389,18 @@ func TestClusterGrows(t *testing.T) {
 	}
 	w.start(w.options(3))
 	await(3)
+
+	// One that was removed and is started again, by mistake, says what it is.
+	w.stop(3)
+	if err := admin.Remove(t.Context(), "3"); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := Open(ctx, w.options(3)); err == nil || !strings.Contains(err.Error(), "was removed from the controllers") {
+		if err == nil {
+			c.Close()
+		}
+		t.Errorf("a controller that was removed: %v", err)
+	}
 }
 
 // relay passes connections on until it is cut: then it takes them and passes nothing,

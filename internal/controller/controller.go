@@ -172,7 +172,11 @@ func (c *Controller) startStore(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("controller: %w", err)
 	}
+	old := hasMember(c.o.Dir)
 	if c.etcd, err = startMember(ctx, c.o, f, c.net, c.id); err != nil {
+		if old && c.wasRemoved() {
+			return fmt.Errorf("node %d was removed from the controllers of this cluster: to make it one again delete %s and start it; else leave controller out of its process.roles: %w", c.o.NodeID, c.o.Dir, err)
+		}
 		return err
 	}
 	return c.announce(ctx)

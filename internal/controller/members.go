@@ -2,11 +2,17 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+
+	"github.com/lockstep-kafka/lockstep/internal/clock"
 )
 
 func parseMemberName(name string) (node int32, ok bool) {
@@ -59,8 +65,9 @@ func (c *Controller) addMember(ctx context.Context, node int32, addr string) err
 }
 
 // removeMember takes a controller out, by its node or, if it never started, by its
-// address. It need not be there any more.
-func (c *Controller) removeMember(ctx context.Context, in *removeCall) error {
+// address. It need not be there any more. asked tells whether etcd was asked before,
+// and may have done it.
+func (c *Controller) removeMember(ctx context.Context, in *removeCall, asked *bool) error {
 	members, err := c.members(ctx)
 	if err != nil {
 		return err
@@ -69,12 +76,15 @@ func (c *Controller) removeMember(ctx context.Context, in *removeCall) error {
 		return in.Addr != "" && m.Addr == in.Addr || in.Addr == "" && m.Node == in.Node
 	})
 	switch {
+	case i < 0 && *asked:
+		return nil
 	case i < 0:
 		return fmt.Errorf("remove controller: %w: there is none with that number or address", ErrInvalidRequest)
 	case len(members) == 1:
 		return fmt.Errorf("remove controller: %w: it is the only one", ErrInvalidRequest)
 	}
 	c.o.Logger.Warn("removing a controller", "node", members[i].Node, "addr", members[i].Addr)
+	*asked = true
 	if _, err := c.etcd.client.MemberRemove(ctx, members[i].ID); err != nil {
 		return fmt.Errorf("remove controller at %s: %w", members[i].Addr, err)
 	}
@@ -150,11 +160,55 @@ type (
 // asMember calls fn with this node's member, within etcd's time.
 func (c *Controller) asMember(ctx context.Context, fn func(context.Context) error) *errorMessage {
 	if e := c.up.Load(); e == nil || e.member == nil {
-		return encodeError(fmt.Errorf("%w: node %d has no part in the metadata, or is starting", ErrInvalidRequest, c.o.NodeID))
+		return encodeError(fmt.Errorf("%w: node %d has no part in the metadata, or is starting", errAskAnother, c.o.NodeID))
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.o.RequestTimeout)
 	defer cancel()
-	return encodeError(fn(ctx))
+	return encodeError(insist(ctx, c.o.Clock, fn))
+}
+
+// wasRemoved tells whether the other controllers do not count this node among them:
+// its directory is that of a member that is no more, and etcd only says that it stopped.
+func (c *Controller) wasRemoved() bool {
+	for _, addr := range c.o.others() {
+		if a, err := c.identify(c.stopCtx, addr); err == nil && a.Member {
+			return !slices.ContainsFunc(a.Members, func(m memberInfo) bool { return m.Node == c.o.NodeID })
+		}
+	}
+	return false
+}
+
+// insistPause lies between two tries to change the members.
+const insistPause = 200 * time.Millisecond
+
+// insist tries fn again while etcd says that it cannot just now: a leader is being
+// elected, or members have not been in touch for long enough. The last such answer
+// is put into an operator's words.
+func insist(ctx context.Context, clk clock.Clock, fn func(context.Context) error) error {
+	for {
+		err := fn(ctx)
+		var store rpctypes.EtcdError
+		if !errors.As(err, &store) || store.Code() != codes.Unavailable {
+			return advise(err)
+		}
+		if pause(ctx, clk, insistPause); ctx.Err() != nil {
+			return advise(err)
+		}
+	}
+}
+
+// advise says what an operator can do about a refusal of etcd's.
+func advise(err error) error {
+	var store rpctypes.EtcdError
+	switch {
+	case errors.Is(err, rpctypes.ErrUnhealthy):
+		return fmt.Errorf("the controllers have to have been in touch with each other for 5 seconds: start the one that is missing, or remove it first (lockstep controllers list, remove): %w", err)
+	case errors.Is(err, rpctypes.ErrMemberNotEnoughStarted):
+		return fmt.Errorf("of the controllers that remained too few run to be a majority: start them first: %w", err)
+	case errors.As(err, &store) && store.Code() == codes.Unavailable:
+		return fmt.Errorf("%w: this one has found no majority of the controllers: %w", errAskAnother, err)
+	}
+	return err
 }
 
 func (c *Controller) answerMembers(ctx context.Context, _ *membersCall) *membersAnswer {
@@ -170,5 +224,6 @@ func (c *Controller) answerMembers(ctx context.Context, _ *membersCall) *members
 }
 
 func (c *Controller) answerRemove(ctx context.Context, in *removeCall) *removeAnswer {
-	return &removeAnswer{c.asMember(ctx, func(ctx context.Context) error { return c.removeMember(ctx, in) })}
+	asked := false
+	return &removeAnswer{c.asMember(ctx, func(ctx context.Context) error { return c.removeMember(ctx, in, &asked) })}
 }

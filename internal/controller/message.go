@@ -81,6 +81,7 @@ var sentinels = map[string]error{
 	"ErrInvalidReplicaAssignment":    ErrInvalidReplicaAssignment,
 	"ErrInvalidConfig":               ErrInvalidConfig,
 	"ErrNotController":               ErrNotController,
+	"errAskAnother":                  errAskAnother,
 	"ErrInvalidRequest":              ErrInvalidRequest,
 	"ErrFencedLeaderEpoch":           ErrFencedLeaderEpoch,
 	"ErrUnknownScram":                ErrUnknownScram,
