@@ -21,7 +21,7 @@ PARTITIONS ?= 3000
 
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
 
-.PHONY: help release deps deps-go deps-system deps-kafka build run cluster demo check test lint interop matrix kill powercut net failover rivals history bench peers brokerbench replicationbench microbench compactbench hostile scale restartbench partitionsbench torture crash sim mirrorsim planted race fuzz clean
+.PHONY: help release deps deps-go deps-system deps-kafka build run cluster demo check test lint interop matrix kill powercut net failover rivals rolling reassign history bench peers brokerbench replicationbench microbench compactbench hostile scale restartbench partitionsbench torture crash sim mirrorsim planted race fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,6 +101,12 @@ failover: build ## kill -9 of controllers, leaders and all of a cluster with PAR
 
 rivals: build ## kills, cuts and pauses, CYCLES (2) of each kind, to Lockstep and to Apache Kafka: one table, side by side (about 25 min)
 	$(CLUSTERRUN) -run '^TestRivals$$' -args -cycles $(if $(filter file,$(origin CYCLES)),2,$(CYCLES)) -seed $(SEED)
+
+rolling: build ## an update of a cluster of three, CYCLES times, under Java, librdkafka and franz-go: no error surfaces; p99
+	$(CLUSTERRUN) -run '^TestRolling$$' -args -cycles $(CYCLES)
+
+reassign: build ## a cluster changes its brokers and controllers by the README's commands, 500 partitions under the same clients
+	$(CLUSTERRUN) -run '^TestReassign$$'
 
 CLUSTERRUN = $(GO) test -tags torture -count=1 -timeout 120m -v ./fixtures/clusterrun
 
