@@ -5,7 +5,11 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/lockstep-kafka/lockstep/internal/wire"
 )
@@ -73,6 +77,30 @@ func TestFrameOfAProvenPeer(t *testing.T) {
 	}
 	if got := f.want(64*k, 12000*k); got != 64*k {
 		t.Errorf("after many small frames there is room for %d KiB at once", got/k)
+	}
+}
+
+// Who has sent large requests, and then states one more and sends nothing of it, is cut
+// off like a stranger, and the room that it was given at once comes back.
+func TestProvenPeerFallsSilent(t *testing.T) {
+	topic := newTopic(t, 1)
+	s := anotherServer(t, func(o *Options) { o.FrameTimeout = 200 * time.Millisecond })
+	c := dialRaw(t, addrOf(s))
+	for i := range int32(3) {
+		req := produceTo(topic, 0, 1, batchOf(strings.Repeat("x", 900<<10)))
+		c.send(i, req)
+		_, resp := c.receive(req)
+		if code := produced(t, resp.(*kmsg.ProduceResponse)).ErrorCode; code != 0 {
+			t.Fatalf("request %d: code %d", i, code)
+		}
+	}
+	if _, err := c.Write([]byte{0, 14, 0, 0, 0, 0}); err != nil { // 900 KiB of Produce
+		t.Fatal(err)
+	}
+	c.closedByPeer()
+	s.running.Wait()
+	if !s.memory.frames.TryAcquire(s.memory.total) {
+		t.Error("budget leaked")
 	}
 }
 
