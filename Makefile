@@ -171,8 +171,8 @@ sim: ## a cluster with every fault in one goroutine (H1): SEEDS (200) of STEPS (
 mirrorsim: ## two clusters with mirrors in both directions, every fault on both sides and the link (H1): SEEDS (200) of STEPS (10000) from SEED
 	$(GO) test ./internal/sim -run '^TestMirrors$$' -count=1 -v -timeout 120m -args -sim.seed $(or $(filter-out 0,$(SEED)),1) -mirrorsim.seeds $(SEEDS) -mirrorsim.steps $(STEPS)
 
-planted: ## each planted bug has to be found by its harness (H10)
-	$(GO) run ./fixtures/planted
+planted: ## each planted bug has to be found by its harness (H10; some: ONLY=name,name)
+	$(GO) run ./fixtures/planted -only '$(ONLY)'
 
 race: ## all tests under the race detector (needs a C compiler)
 	CGO_ENABLED=1 $(GO) test -race ./...

@@ -167,6 +167,7 @@ type crashLog struct {
 	epoch     int32
 	time      int64
 	sequences map[int64]int32
+	noIndex   bool // it was taken away in the step under way
 }
 
 func (g *crashLog) now() bounded { return bounded{g.state, g.durable, g.start} }
@@ -175,7 +176,7 @@ func (g *crashLog) expected(states ...bounded) expected {
 	if len(states) == 0 {
 		states = []bounded{g.now()}
 	}
-	return expected{states: states, hwFloor: g.hwDurable, hwMax: g.hw}
+	return expected{states: states, hwFloor: g.hwDurable, hwMax: g.hw, noIndex: g.noIndex}
 }
 
 func runCrash(t *testing.T, w crashWorkload, seed uint64, tally *crashTally) {
@@ -314,7 +315,7 @@ func (r *crashRun) check(fs *crashFS, st *crashStep) (err error) {
 	if fs.setUsage(plenty); r.o.ReserveBytes >= 0 {
 		fs.setUsage(roomy)
 	}
-	return r.alive(fs, found)
+	return r.alive(fs, found, st)
 }
 
 // keptIn looks for what a step must not lose.
@@ -329,7 +330,7 @@ func (st *crashStep) keptIn(fs *crashFS) error {
 }
 
 // alive goes on with logs that were recovered: appends, restarts, reads, cuts.
-func (r *crashRun) alive(fs *crashFS, found []logState) error {
+func (r *crashRun) alive(fs *crashFS, found []logState, st *crashStep) error {
 	s, logs, err := r.openStore(fs)
 	if err != nil {
 		return fmt.Errorf("third opening: %w", err)
@@ -355,7 +356,7 @@ func (r *crashRun) alive(fs *crashFS, found []logState) error {
 	if err := s.Close(); err != nil {
 		return err
 	}
-	if err := r.survives(cut, found, replicated); err != nil {
+	if err := r.survives(cut, found, replicated, st); err != nil {
 		return fmt.Errorf("after going on and a power cut: %w", err)
 	}
 	if s, logs, err = r.openStore(fs); err != nil {
@@ -363,7 +364,7 @@ func (r *crashRun) alive(fs *crashFS, found []logState) error {
 	}
 	defer s.Close()
 	for i, l := range logs {
-		e := expected{states: []bounded{{found[i], found[i].end, found[i].start}}, hwMax: found[i].end}
+		e := expected{states: []bounded{{found[i], found[i].end, found[i].start}}, hwMax: found[i].end, noIndex: st.expect[i].noIndex}
 		if _, err := e.explain(l); err != nil {
 			return fmt.Errorf("after going on and a clean stop: %w", err)
 		}
@@ -376,13 +377,13 @@ func (r *crashRun) alive(fs *crashFS, found []logState) error {
 
 // survives is for what was flushed behind a recovery: the marks from before it say
 // nothing about that.
-func (r *crashRun) survives(fs *crashFS, found []logState, replicated []int64) error {
+func (r *crashRun) survives(fs *crashFS, found []logState, replicated []int64, st *crashStep) error {
 	s, logs, err := r.openStore(fs)
 	if err != nil {
 		return err
 	}
 	for i, l := range logs {
-		e := expected{states: []bounded{{found[i], found[i].end, found[i].start}}, hwMax: replicated[i]}
+		e := expected{states: []bounded{{found[i], found[i].end, found[i].start}}, hwMax: replicated[i], noIndex: st.expect[i].noIndex}
 		if _, explained := e.explain(l); explained != nil {
 			err = errors.Join(err, fmt.Errorf("log %d: %w", i, explained))
 		}

@@ -292,6 +292,7 @@ func (r *crashRun) crash(l loss, noIndex bool) {
 	}
 	expect := make([]expected, len(r.logs))
 	for i, g := range r.logs {
+		g.noIndex = noIndex
 		expect[i] = g.expected()
 	}
 	r.open(name)
@@ -300,6 +301,7 @@ func (r *crashRun) crash(l loss, noIndex bool) {
 		if err != nil {
 			r.fatal("log %d after a power cut with %s of the unsynced: %v", i, l, err)
 		}
+		g.noIndex = false
 		g.state, g.durable, g.start = r.forget(found, g.l), found.end, found.start
 		g.hw = g.l.HighWatermark()
 		g.hwDurable = g.hw
@@ -309,6 +311,12 @@ func (r *crashRun) crash(l loss, noIndex bool) {
 // forget lets go of what compaction took, where a recovery that had lost the
 // index was left with nothing to know it from: what comes later builds on that.
 func (r *crashRun) forget(s logState, l *Log) logState {
+	for _, b := range s.batches { // nor is anything left of some deleted segments
+		if b.NextOffset() > l.Segments()[0].Base || s.checkProducers(l, nil, expected{hwMax: s.end}) == nil {
+			break
+		}
+		s = s.from(b.NextOffset())
+	}
 	bare := s
 	bare.original = nil
 	e := expected{hwMax: s.end}

@@ -254,7 +254,12 @@ func (r *modelRun) restart() {
 
 func (r *modelRun) setStart() {
 	start := rapid.Int64Range(0, r.m.end).Draw(r.t, "start")
-	if err := r.l.SetStartOffset(start); err != nil {
+	err := r.l.SetStartOffset(start)
+	if errors.Is(err, ErrRebuilding) && r.l.Ready() != nil { // a segment would go, and nobody has read it yet
+		r.ready()
+		err = r.l.SetStartOffset(start)
+	}
+	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.m.start = max(r.m.start, start)

@@ -59,7 +59,8 @@ type recovery struct {
 
 	tail []entry // index entries of the last segment, if it was walked
 
-	below  []*segment // wholly below the log start: their deletion was interrupted
+	below  []*segment // wholly below the log start: their deletion was interrupted, or never begun
+	told   int64      // number of the write that told the index of their producers
 	cut    bool       // the last of segments is cut to its size, those behind it go
 	behind []*segment
 	lost   bool // the index knows, or may know, of what lay above the log's end
@@ -95,6 +96,9 @@ func (l *Log) recover(fresh bool) error {
 	if r.known {
 		n := findSegment(r.segments, r.mark.start)
 		r.below, r.segments = r.segments[:n:n], r.segments[n:]
+		if err := r.keepProducers(); err != nil {
+			return fmt.Errorf("recover %s: %w", l.id, err)
+		}
 	}
 	if err := r.read(); err != nil {
 		return err
@@ -560,7 +564,7 @@ func (r *recovery) apply() error {
 	l.mu.Lock()
 	l.mu.segments, l.mu.size = r.segments, 0
 	for _, s := range r.segments {
-		s.synced = s.size
+		s.synced, s.told = s.size, l.store.index.written.Load()
 		l.mu.size += s.size
 	}
 	l.mu.start, l.mu.end = start, end
@@ -702,6 +706,9 @@ func (r *recovery) syncFiles(end int64) error {
 // a log that was changed or is new.
 func (r *recovery) dropBelowStart() error {
 	r.tellRemoval(slog.LevelInfo, "segments below the log start are removed, where a deletion was interrupted", r.below, "start", r.mark.start)
+	if len(r.below) > 0 {
+		r.l.waitTold(r.told, r.mark.start)
+	}
 	for _, s := range r.below {
 		if err := r.l.removeSegment(s); err != nil {
 			return fmt.Errorf("recover %s: %w", r.l.id, err)

@@ -12,7 +12,8 @@ import (
 // SetStartOffset makes start the first offset that can be read, and deletes the
 // segments that lie wholly below it. A start at or below the present one changes
 // nothing; one above the log end is ErrOutOfRange (TruncateFully is the way
-// there).
+// there). While the history is being gathered no segment may go, since what it says
+// of producers is not known: where one would, the answer is ErrRebuilding.
 func (l *Log) SetStartOffset(start int64) error {
 	l.wr.Lock()
 	defer l.wr.Unlock()
@@ -41,6 +42,15 @@ func (l *Log) advance(start int64) (deleted int, err error) {
 		n++
 	}
 	gone := l.mu.segments[:n:n]
+	if n > 0 {
+		if err := l.Ready(); err != nil {
+			return 0, err
+		}
+		// Before the mark: from then on a recovery removes them.
+		if err := l.keepProducers(l.mu.segments[n], l.mu.segments[n-1]); err != nil {
+			return 0, fmt.Errorf("log start of %s: %w", l.id, err)
+		}
+	}
 	l.markMu.Lock() // no checkpoint writes the old start down again in between
 	if n > 0 {
 		// Before the files go: a hole must not look like damage. And before anything

@@ -346,50 +346,6 @@ func (l *Log) forgetHints() {
 	l.hints.ring = [8]hint{}
 }
 
-// producersAt is the producer state of everything below end: from the newest
-// snapshot at or below it, and the batches since.
-func (l *Log) producersAt(end int64) (*producer.Table, error) {
-	if l.mu.producers.Untouched() {
-		return producer.New(), nil // nobody ever wrote with an id: nothing to rebuild
-	}
-	t, from := producer.New(), int64(-1)
-	for i := len(l.mu.segments) - 1; i >= 0; i-- {
-		s := l.mu.segments[i]
-		if s.base > end {
-			continue
-		}
-		if got, ok := l.snapshotAt(s.base); ok {
-			t, from = got, s.base
-			break
-		}
-	}
-	for _, s := range l.mu.segments {
-		if s.end <= from || s.base >= end || s.size == 0 {
-			continue
-		}
-		h, err := l.store.files.acquire(s)
-		if err != nil {
-			return nil, err
-		}
-		w, err := walk(h, s.base, s.size, walkOptions{interval: math.MaxInt64, end: end, noCRC: true, each: t.Apply})
-		h.release()
-		if err != nil {
-			return nil, l.damage(s, w.size, w.end, err)
-		}
-	}
-	t.TruncateStart(l.mu.start)
-	return t, nil
-}
-
-func (l *Log) snapshotAt(offset int64) (*producer.Table, bool) {
-	b, ok := l.cached(l.store.index.get(l.id.key(kindProducer, offset)), offset)
-	if !ok {
-		return producer.New(), invariants.Planted("missingSnapshotReadAsEmpty")
-	}
-	t, err := producer.Decode(b)
-	return t, err == nil
-}
-
 // walked is what a walk over a segment found.
 type walked struct {
 	size     int64 // bytes of the whole batches in front of where it stopped

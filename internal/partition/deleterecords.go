@@ -1,6 +1,11 @@
 package partition
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/lockstep-kafka/lockstep/segment"
+)
 
 // HighWatermarkOffset asks DeleteRecords for everything below the high watermark.
 const HighWatermarkOffset int64 = -1
@@ -47,7 +52,11 @@ func (p *Partition) deleteLocked(offset int64) error {
 	if offset <= p.log.StartOffset() {
 		return nil
 	}
-	if err := p.log.SetStartOffset(offset); err != nil {
+	err := p.log.SetStartOffset(offset)
+	switch {
+	case errors.Is(err, segment.ErrRebuilding):
+		return p.notYet(err)
+	case err != nil:
 		return fmt.Errorf("%w: %w", ErrStorage, err)
 	}
 	return nil

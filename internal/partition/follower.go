@@ -132,7 +132,7 @@ func (f *Follower) AdvanceLogStart(leaderEpoch int32, start int64) error {
 	if start = min(start, v.highWatermark); start <= p.log.StartOffset() {
 		return nil
 	}
-	return p.storage(p.log.SetStartOffset(start))
+	return p.storage(p.startMoved(p.log.SetStartOffset(start)))
 }
 
 // Truncate cuts the log to where its history and the leader's part: the leader

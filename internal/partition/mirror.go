@@ -43,7 +43,7 @@ func (p *Partition) AdvanceLogStart(leaderEpoch int32, start int64) error {
 	if start <= p.log.StartOffset() {
 		return nil
 	}
-	return p.storage(p.log.SetStartOffset(start))
+	return p.storage(p.startMoved(p.log.SetStartOffset(start)))
 }
 
 // Truncate cuts the log to end (exclusive) and tells how many offsets went. A

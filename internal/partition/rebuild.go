@@ -19,6 +19,7 @@ import (
 //	fetch, read committed        empty; the last stable offset is not told
 //	fetch after another epoch    empty, unless the batch before the offset proves
 //	                             that the histories agree
+//	delete records               not available, where whole segments would go
 //	mirror                       waits (Ready)
 
 // Ready waits until everything about the log is known.
@@ -49,6 +50,15 @@ func (p *Partition) notYet(err error) error {
 		return p.wrap(fmt.Errorf("%w: %w", ErrOffsetNotAvailable, err))
 	}
 	return p.storage(err)
+}
+
+// startMoved is for a log start that is followed: where segments would go whose history
+// is still being gathered, the records stay until the start that is followed moves again.
+func (p *Partition) startMoved(err error) error {
+	if errors.Is(err, segment.ErrRebuilding) {
+		return nil
+	}
+	return err
 }
 
 // follows says whether a reader at offset that read a batch of the given epoch

@@ -1,0 +1,141 @@
+package segment
+
+import (
+	"math"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
+	"github.com/lockstep-kafka/lockstep/internal/producer"
+)
+
+// producersAt is the producer state of everything below end: from the newest
+// snapshot at or below it, and the batches since.
+func (l *Log) producersAt(end int64) (*producer.Table, error) {
+	if l.mu.producers.Untouched() {
+		return producer.New(), nil // nobody ever wrote with an id: nothing to rebuild
+	}
+	t, from := producer.New(), int64(-1)
+	for i := len(l.mu.segments) - 1; i >= 0; i-- {
+		s := l.mu.segments[i]
+		if s.base > end {
+			continue
+		}
+		if got, ok := l.snapshotAt(s.base); ok {
+			t, from = got, s.base
+			break
+		}
+	}
+	for _, s := range l.mu.segments {
+		if s.end <= from || s.base >= end || s.size == 0 {
+			continue
+		}
+		h, err := l.store.files.acquire(s)
+		if err != nil {
+			return nil, err
+		}
+		w, err := walk(h, s.base, s.size, walkOptions{interval: math.MaxInt64, end: end, noCRC: true, each: t.Apply})
+		h.release()
+		if err != nil {
+			return nil, l.damage(s, w.size, w.end, err)
+		}
+	}
+	t.TruncateStart(l.mu.start)
+	return t, nil
+}
+
+func (l *Log) snapshotAt(offset int64) (*producer.Table, bool) {
+	b, ok := l.cached(l.store.index.get(l.id.key(kindProducer, offset)), offset)
+	if !ok {
+		return producer.New(), invariants.Planted("missingSnapshotReadAsEmpty")
+	}
+	t, err := producer.Decode(b)
+	return t, err == nil
+}
+
+// keepProducers sees to it that the index knows, durably and so that it is believed,
+// what the batches below the segments from first on say of producers: the segments
+// before that are about to go, and nothing else will know it. It mostly does; not
+// where a truncation came behind the snapshot, where a recovery had to walk, and
+// where what was told is still in the index' memory.
+//
+// Believed now is believed later: a truncation that leaves first where it is keeps
+// what the newest generation said at its base (beginGenerationLocked).
+//
+// For holders of wr, when the history is known.
+func (l *Log) keepProducers(first *segment, before *segment) error {
+	if l.mu.producers.Untouched() || invariants.Planted("producersGoWithSegments") {
+		return nil
+	}
+	x := l.store.index
+	told := before.told
+	if _, ok := l.snapshotAt(first.base); !ok {
+		t, err := l.producersAt(first.base)
+		if err != nil {
+			return err
+		}
+		told = x.write(func(b *pebble.Batch) { _ = b.Set(l.id.key(kindProducer, first.base), l.stamp(t.Encode(nil)), nil) })
+	}
+	l.waitTold(told, first.base)
+	return nil
+}
+
+// waitTold waits until what the index was told of producers is on its disk.
+func (l *Log) waitTold(number, below int64) {
+	if !l.store.index.waitFlushed(number, l.store.o.Clock) {
+		l.store.o.Logger.Warn("the index is not on disk yet: a power cut may forget the producers of segments that are deleted", "log", l.id.String(), "below", below)
+	}
+}
+
+// keepProducers is that of a recovery, for segments below the log start whose deletion
+// had not come so far, or which came to lie there as the log went on behind a start at
+// its end. Where one of them is missing already, nothing is known of what was before.
+func (r *recovery) keepProducers() error {
+	l := r.l
+	r.told = l.store.index.written.Load()
+	if len(r.below) == 0 || invariants.Planted("producersGoWithSegments") {
+		return nil
+	}
+	base := r.segments[0].base
+	if _, ok := l.snapshotAt(base); ok {
+		return nil
+	}
+	t, from := producer.New(), 0
+	for i := len(r.below) - 1; i >= 0; i-- {
+		if got, ok := l.snapshotAt(r.below[i].base); ok {
+			t, from = got, i
+			break
+		}
+	}
+	for i, s := range r.below[from:] {
+		next := base
+		if k := from + i + 1; k < len(r.below) {
+			next = r.below[k].base
+		}
+		end, err := l.applyFile(s, t)
+		if err != nil && !isBadBatch(err) {
+			return err
+		}
+		if err != nil || end != next {
+			t = producer.New()
+		}
+	}
+	t.TruncateStart(r.mark.start)
+	r.told = l.store.index.write(func(b *pebble.Batch) { _ = b.Set(l.id.key(kindProducer, base), l.stamp(t.Encode(nil)), nil) })
+	return nil
+}
+
+// applyFile takes what a segment's file says of producers into t, and tells where it ends.
+func (l *Log) applyFile(s *segment, t *producer.Table) (end int64, err error) {
+	size, err := fileSize(l.store.disk, s.path())
+	if err != nil {
+		return 0, err
+	}
+	f, err := l.store.disk.open(s.path(), false)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	w, err := walk(f, s.base, size, walkOptions{interval: math.MaxInt64, noCRC: true, each: t.Apply})
+	return w.end, err
+}
