@@ -103,23 +103,55 @@ func (r room) full() error {
 // again, so that a directory at its limit does not change its mind with each append.
 func (r room) slack() int64 { return r.reserve / 8 }
 
+// ballastMove is what to do with the ballast.
+type ballastMove int8
+
+const (
+	keepBallast ballastMove = iota
+	giveBallastUp
+	makeBallast
+)
+
+// ballastMove: scarce says that it is made only out of plenty.
+func (r room) ballastMove(scarce bool) ballastMove {
+	size := ballastSize(r)
+	switch {
+	case !r.known:
+	case r.free < r.reserve/4:
+		// Somebody else is filling the disk. Metadata must not find its end.
+		return giveBallastUp
+	case r.ballast == size:
+	case r.free+r.ballast >= r.reserve+r.slack()+size,
+		// It comes before records do.
+		r.free+r.ballast >= r.reserve/2+size && !scarce:
+		return makeBallast
+	}
+	return keepBallast
+}
+
+// askRoom asks the disk.
+func askRoom(d disk, o Options, ballast int64) room {
+	r := room{ballast: ballast}
+	if u, err := d.GetDiskUsage(o.Dir); err == nil && o.ReserveBytes >= 0 {
+		r.known, r.free, r.total = true, int64(u.AvailBytes), int64(u.TotalBytes)
+		if r.reserve = o.ReserveBytes; r.reserve == 0 {
+			r.reserve = min(maxReserve, r.total/20)
+		}
+	}
+	return r
+}
+
 // look asks the disk, gives the ballast up or makes it again, and opens or
 // closes the directory for records.
 func (p *space) look() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.askLocked()
-	size := ballastSize(r)
-	switch {
-	case !r.known:
-	case r.free < r.reserve/4:
-		// Somebody else is filling the disk. Metadata must not find its end.
+	switch r.ballastMove(p.store.o.Clock.Now().Before(p.scarce)) {
+	case giveBallastUp:
 		r = p.giveUpLocked(r)
-	case r.ballast == size:
-	case r.free+r.ballast >= r.reserve+r.slack()+size,
-		// It comes before records do.
-		r.free+r.ballast >= r.reserve/2+size && !p.store.o.Clock.Now().Before(p.scarce):
-		p.ballast.make(size)
+	case makeBallast:
+		p.ballast.make(ballastSize(r))
 		r = p.askLocked()
 	}
 	p.judgeLocked(r)
@@ -134,12 +166,8 @@ func (p *space) giveUpLocked(r room) room {
 
 // askLocked renews what may be appended.
 func (p *space) askLocked() room {
-	r := room{ballast: p.ballast.size}
-	if u, err := p.store.disk.GetDiskUsage(p.store.o.Dir); err == nil && p.store.o.ReserveBytes >= 0 {
-		r.known, r.free, r.total = true, int64(u.AvailBytes), int64(u.TotalBytes)
-		if r.reserve = p.store.o.ReserveBytes; r.reserve == 0 {
-			r.reserve = min(maxReserve, r.total/20)
-		}
+	r := askRoom(p.store.disk, p.store.o, p.ballast.size)
+	if r.known {
 		p.records.Store(max(r.free-r.floor(), 0))
 		p.own.Store(max(min(r.free, r.reserve)-r.reserve/2, 0))
 	} else {

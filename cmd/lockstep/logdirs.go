@@ -32,6 +32,7 @@ type logDirs struct {
 	offline []partition.OfflineDir
 	removed map[string]string // id to path of those that are not configured any more
 	locked  io.Closer         // the metadata directory's lock, where no store holds it
+	reserve *segment.Reserve  // and its ballast
 }
 
 // logDir is one log directory that can be read.
@@ -227,6 +228,8 @@ func (d *logDirs) openStores(o segment.Options, onHealth func(dir string, h segm
 	if d.locked, err = vfs.Default.Lock(filepath.Join(d.metadata, "LOCK")); err != nil {
 		return fmt.Errorf("metadata directory %s: locked by another process: %w", d.metadata, err)
 	}
+	o.Dir, o.FS, o.OnHealth = d.metadata, nil, nil
+	d.reserve = segment.KeepReserve(o)
 	return nil
 }
 
@@ -307,6 +310,9 @@ func (d *logDirs) close() error {
 		if dir.store != nil {
 			errs = append(errs, dir.store.Close())
 		}
+	}
+	if d.reserve != nil {
+		d.reserve.Close()
 	}
 	if d.locked != nil {
 		errs = append(errs, d.locked.Close())

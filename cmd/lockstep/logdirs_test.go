@@ -221,3 +221,30 @@ func TestRemovedDirectory(t *testing.T) {
 		t.Fatalf("offline %+v after nobody missed it", d.offline)
 	}
 }
+
+// A metadata directory that is no log directory has a ballast of its own, until the stop.
+func TestBallastOfTheMetadata(t *testing.T) {
+	w := dirsWorld{t, t.TempDir()}
+	d, err := w.open("meta", "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"meta", "one"} {
+		if fi, err := os.Stat(filepath.Join(w.path(name), "ballast")); err != nil || fi.Size() == 0 {
+			t.Errorf("%s has no ballast: %v", name, err)
+		}
+	}
+	if err := d.close(); err != nil {
+		t.Fatal(err)
+	}
+	w.root = t.TempDir()
+	if d, err = w.open("one", "one"); err != nil {
+		t.Fatal(err)
+	}
+	if d.reserve != nil {
+		t.Error("two ballasts in one directory")
+	}
+	if err := d.close(); err != nil {
+		t.Fatal(err)
+	}
+}
