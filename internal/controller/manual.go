@@ -54,6 +54,9 @@ type Ends struct {
 	Ends   []ReplicaEnd
 }
 
+// Unregister is a call of [Controller.UnregisterBroker].
+type Unregister struct{ ID int32 }
+
 // NewTopic is a call of [Controller.CreateTopics] that draws this id.
 type NewTopic struct {
 	CreateTopic
@@ -85,7 +88,7 @@ type Plan struct {
 // Plan begins on an image.
 func (m *Manual) Plan(img *metadata.Image) *Plan { return &Plan{m, newBuilder(img)} }
 
-// Call decides one call: RegisterBroker, Heartbeat, AlterISRs, Ends, NewTopic,
+// Call decides one call: RegisterBroker, Unregister, Heartbeat, AlterISRs, Ends, NewTopic,
 // ElectLeader, Reassign or AlterConfigs.
 func (p *Plan) Call(now time.Time, call any) ([]Outcome, error) {
 	m, img := p.m, p.scratch.view()
@@ -104,6 +107,8 @@ func (p *Plan) Call(now time.Time, call any) ([]Outcome, error) {
 		cmds, err = m.s.reportEnds(now, img, c.Broker, c.Ends)
 	case NewTopic:
 		cmds = []Command{createTopic{CreateTopic: c.CreateTopic, NewID: c.NewID, Defaults: m.def}}
+	case Unregister:
+		cmds = []Command{unregisterBroker{c.ID, m.def}}
 	case ElectLeader:
 		cmds = []Command{electLeader{c, m.def}}
 	case Reassign:

@@ -181,19 +181,19 @@ func (c *change) keepELR() {
 		elr = minus(elr, c.lost)
 		n.ELR = only(elr, n.Replicas)
 	}
-	if c.lastOne() {
-		n.LastKnownELR = union(n.LastKnownELR, minus(c.old.ISR, c.lost))
+	if had := union(c.old.ISR, c.old.ELR); c.lastOne(had) {
+		n.LastKnownELR = union(n.LastKnownELR, minus(had, c.lost))
 	}
 	n.LastKnownELR = only(minus(minus(n.LastKnownELR, n.ISR), n.ELR), n.Replicas)
 }
 
 // lastOne reports whether one member is left of an ISR that the controller, and not
-// the leader, made smaller, and may have stopped uncleanly without anybody knowing yet.
-// The others have what it lost, until it is known to have gone on without them. In a
-// mirror the source has it.
-func (c *change) lastOne() bool {
+// the leader, made smaller, or of one with an ELR, and may have stopped uncleanly
+// without anybody knowing yet. The others of those that had every record have what it
+// lost, until it is known to have gone on without them. In a mirror the source has it.
+func (c *change) lastOne(had []int32) bool {
 	n := &c.next
-	if c.wished || c.restart || len(n.ISR) != 1 || len(minus(c.old.ISR, n.ISR)) == 0 || c.t.ReadOnly(c.old) {
+	if c.wished || c.restart || len(n.ISR) != 1 || len(minus(had, n.ISR)) == 0 || c.t.ReadOnly(c.old) {
 		return false
 	}
 	b := c.img.Broker(n.ISR[0])

@@ -260,6 +260,17 @@ func (t *Tracker) Propose(isr []int32) {
 // Proposed is the ISR that is being asked for, nil if there is none.
 func (t *Tracker) Proposed() []int32 { return t.proposed }
 
+// Forget has every replica outside of the ISR prove anew what it has. One that was
+// removed deletes its log, and it may be a replica again in the next image that this
+// leader sees; the removal has raised the leader epoch, which fetches name.
+func (t *Tracker) Forget() {
+	for i := range t.members {
+		if m := &t.members[i]; !m.inISR && m.id != t.self {
+			m.end, m.durable, m.brokerEpoch, m.goal, m.fetchedSince = -1, -1, -1, -1, false
+		}
+	}
+}
+
 // Settle ends a proposal: the controller has refused it for good, or the
 // metadata show what became of it.
 func (t *Tracker) Settle() (moved bool) {

@@ -218,6 +218,35 @@ func TestExpand(t *testing.T) {
 // Against a model that remembers everything: the high watermark never falls
 // without a truncation, and whenever it moves every member of the ISR and of a
 // proposed one has what is below it.
+// A replica was removed, deleted its log and is a replica again, and the leader has
+// seen only the last of this: what it had does not let it join.
+func TestForget(t *testing.T) {
+	now := time.Unix(0, 0)
+	yes := func(int32, int64) bool { return true }
+	s := Settings{Replicas: []int32{1, 2, 3}, ISR: []int32{1, 2}, MinISR: 1}
+	tr := New(1, s, 0, 0, now)
+	tr.Local(10, 10)
+	for id := int32(2); id <= 3; id++ {
+		tr.Fetched(Fetch{Replica: id, BrokerEpoch: 1, End: 10, Durable: 10}, now)
+	}
+	if got := tr.Expand(yes); !slices.Equal(got, []int32{1, 2, 3}) {
+		t.Fatalf("3 is caught up, and the ISR to ask for is %v", got)
+	}
+	tr.Configure(s, now)
+	tr.Forget()
+	if got := tr.Expand(yes); got != nil {
+		t.Errorf("joins by what it had in an epoch before: %v", got)
+	}
+	tr.Local(11, 11)
+	if tr.Fetched(Fetch{Replica: 2, BrokerEpoch: 1, End: 11, Durable: 11}, now); tr.HighWatermark() != 11 {
+		t.Errorf("the ISR has 11, the high watermark is %d", tr.HighWatermark())
+	}
+	tr.Fetched(Fetch{Replica: 3, BrokerEpoch: 1, End: 11, Durable: 11}, now)
+	if got := tr.Expand(yes); !slices.Equal(got, []int32{1, 2, 3}) {
+		t.Errorf("3 has caught up again, and the ISR to ask for is %v", got)
+	}
+}
+
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		durable := rapid.Bool().Draw(t, "durable")

@@ -41,6 +41,9 @@ func (m *Manual) Apply(prev, next *metadata.Image) {
 // CheckISR is due twice in ReplicaLag.
 func (m *Manual) CheckISR() { m.shared.check() }
 
+// Retain is due as often as retention is checked.
+func (m *Manual) Retain() { m.retainAll() }
+
 // ExpireAcks is due four times a second.
 func (m *Manual) ExpireAcks() { m.shared.expireOnce() }
 

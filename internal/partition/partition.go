@@ -192,6 +192,9 @@ func (p *Partition) update(t *metadata.Topic, mp *metadata.Partition, settings t
 		// its log are the same. Only a change of leader ends them.
 		countISR(len(p.tracker.ISR()), len(mp.ISR))
 		p.tracker.Configure(in, p.clock.Now())
+		if old.leaderEpoch != next.leaderEpoch && !invariants.Planted("returnedReplicaTrusted") {
+			p.tracker.Forget() // with the epoch a replica may have gone, and come back empty, unseen
+		}
 		if old.leaderEpoch != next.leaderEpoch || p.partitionEpoch != mp.PartitionEpoch {
 			p.tracker.Settle() // after what came of it is known: it counts until then
 		}
@@ -317,7 +320,7 @@ func (v *view) usable() error {
 		return ErrNotLeader
 	case v.barred:
 		return errBarred
-	case v.lease != nil && !v.lease():
+	case v.lease != nil && !v.lease() && !invariants.Planted("leaseIgnored"):
 		return fmt.Errorf("%w: its session with the controller may have ended", ErrNotLeader)
 	}
 	return nil

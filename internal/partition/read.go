@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
 	"github.com/lockstep-kafka/lockstep/internal/producer"
 	"github.com/lockstep-kafka/lockstep/plugins/sdk"
 	"github.com/lockstep-kafka/lockstep/segment"
@@ -72,7 +73,7 @@ func (p *Partition) Read(r ReadRequest) (ReadResult, error) {
 	}
 
 	if r.LastFetchedEpoch >= 0 && notReady == nil {
-		epoch, end := p.log.EpochEnd(r.LastFetchedEpoch)
+		epoch, end := p.epochEnd(r.LastFetchedEpoch)
 		if epoch < 0 {
 			return res, p.wrap(fmt.Errorf("%w: no epoch at or below %d is known", ErrOutOfRange, r.LastFetchedEpoch))
 		}
@@ -101,6 +102,17 @@ func (p *Partition) Read(r ReadRequest) (ReadResult, error) {
 		return res, p.readError(err)
 	}
 	return res, nil
+}
+
+// epochEnd is where an epoch of somebody who fetches ends here. No epoch is too new to
+// tell (GI-03): of one above all that are in the log nothing is there. A leader that has
+// not appended yet is asked for the epoch of the leader before it, and who heard that
+// nothing is known of it would drop the whole log.
+func (p *Partition) epochEnd(e int32) (int32, int64) {
+	if last, ok := p.log.LatestEpoch(); ok && e > last && !invariants.Planted("newerEpochUnknown") {
+		return last, p.log.EndOffset()
+	}
+	return p.log.EpochEnd(e)
 }
 
 // EpochEnd answers OffsetForLeaderEpoch from the epochs in the log (L3).

@@ -92,7 +92,7 @@ func (p *Partition) fetched(r ReadRequest, f Replica) (*sdk.EpochEnd, error) {
 		return nil, fmt.Errorf("%w: broker %d has registered again since its epoch %d", ErrNotLeader, f.ID, f.BrokerEpoch)
 	}
 	if r.LastFetchedEpoch >= 0 {
-		epoch, end := p.log.EpochEnd(r.LastFetchedEpoch)
+		epoch, end := p.epochEnd(r.LastFetchedEpoch)
 		if epoch < 0 {
 			p.appendMu.Unlock()
 			return nil, fmt.Errorf("%w: no epoch at or below %d is known", ErrOutOfRange, r.LastFetchedEpoch)

@@ -160,6 +160,7 @@ func TestDivergedFollowerDoesNotCount(t *testing.T) {
 		end int64
 	}{
 		"an epoch that we do not have": {ReadRequest{Offset: 3, LastFetchedEpoch: 2, CurrentLeaderEpoch: 3}, 0},
+		"an epoch newer than any here": {ReadRequest{Offset: 4, LastFetchedEpoch: 4, CurrentLeaderEpoch: 3}, 3},
 		"more of an epoch":             {ReadRequest{Offset: 4, LastFetchedEpoch: 3, CurrentLeaderEpoch: 3}, 3},
 	} {
 		res, err := p.ReadReplica(c.r, Replica{ID: 2, BrokerEpoch: -1, Durable: c.r.Offset})

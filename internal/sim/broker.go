@@ -335,6 +335,7 @@ func (b *broker) alterISRs() {
 		return
 	}
 	b.altering = true
+	b.w.faults.joining(b.id, p.Changes)
 	call := controller.AlterISRs{Broker: controller.BrokerEpoch{ID: b.id, Epoch: b.epoch}}
 	for _, c := range p.Changes {
 		w := controller.AlterISR{Topic: c.Topic, Partition: c.Partition, LeaderEpoch: c.LeaderEpoch, PartitionEpoch: c.PartitionEpoch}

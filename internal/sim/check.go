@@ -41,6 +41,7 @@ type ghost struct {
 	line    []committed
 	version int
 	told    int64 // greatest end offset that a client was given
+	start   int64 // greatest log start of any replica
 	acks    []acked
 	// written is who wrote the batch of an epoch at an offset, and with what in front.
 	written map[written]uint64
@@ -178,12 +179,17 @@ func (c *checker) appended(node int32, l *memLog) {
 	c.looked("GI-11")
 	key := written{b.epoch, b.base}
 	chain, known := g.written[key]
-	if n == 0 && b.base > 0 {
-		if !known {
+	if n == 0 && l.loose {
+		l.loose = false
+		if known {
+			b.chain = chain
+			return
+		}
+		t, ok := g.endingAt(b.base)
+		if !ok {
 			c.fail("GI-11", "%v: broker %d begins with batch %d of epoch %d, which nobody wrote", g, node, b.base, b.epoch)
 		}
-		b.chain = chain
-		return
+		b.chain = t.chain*1099511628211 ^ b.sum
 	}
 	if known {
 		if chain != b.chain {
@@ -202,6 +208,17 @@ func (c *checker) appended(node int32, l *memLog) {
 	}
 }
 
+// begins hears of a log start that moved.
+func (c *checker) begins(l *memLog) {
+	g := c.ghost(l.id)
+	c.looked("log start")
+	g.start = max(g.start, l.start)
+	if g.version == 0 && l.start > g.frontier() {
+		c.fail("GI-01", "%v: broker %d has log start %d, committed is %d", g, l.d.node.id, l.start, g.frontier())
+	}
+	c.mark(l.d.node.id, l.id)
+}
+
 func (c *checker) truncated(node int32, l *memLog) {
 	c.mark(node, l.id)
 	if c.w.pair != nil {
@@ -209,7 +226,9 @@ func (c *checker) truncated(node int32, l *memLog) {
 	}
 }
 
-func (c *checker) removed(int32, segment.LogID) {}
+func (c *checker) removed(node int32, id segment.LogID) {
+	c.w.loop.note("log removed", int64(node), int64(id.Topic[15]), int64(id.Partition))
+}
 
 // killed hears of each crash. Where durability is replicated, what no fsync confirmed
 // is as safe as it is that somebody stays who has it (P1): as soon as one has lost
@@ -305,7 +324,7 @@ func (c *checker) commit(b *broker, g *ghost, l *memLog, i partition.Info) {
 		return // a leader of a time before a cut knows what is not any more
 	}
 	if g.checked < p.LeaderEpoch && p.LeaderEpoch == i.LeaderEpoch {
-		c.begins(g, l, p)
+		c.leadsWith(g, l, p)
 	}
 	f, hw := g.frontier(), i.HighWatermark
 	c.looked("GI-13")
@@ -323,7 +342,8 @@ func (c *checker) commit(b *broker, g *ghost, l *memLog, i partition.Info) {
 		t := committed{base: m.base, end: m.end, epoch: m.epoch, chain: m.chain}
 		batch := record.Batch(m.bytes)
 		t.from = sequence{sender(batch.ProducerID(), batch.ProducerEpoch()), batch.BaseSequence()}
-		if at, ok := g.seen[t.from]; ok && batch.HasProducerID() {
+		// Whoever began anew behind a batch cannot tell it from its repetition, as in Kafka.
+		if at, ok := g.seen[t.from]; ok && batch.HasProducerID() && at >= g.start {
 			c.fail("GI-40", "%v: batch %v of a producer is committed twice, at %d and %d", g, t.from, at, m.base)
 		}
 		g.seen[t.from] = m.base
@@ -354,12 +374,20 @@ func (c *checker) members(g *ghost, p *metadata.Partition, when string) {
 			}
 			continue
 		}
-		if g.loose || g.replicated {
-			// What a crash took, a member may lack until its registration tells.
+		if g.loose || g.replicated && (!c.told(id) || g.checked != p.LeaderEpoch) {
+			// What a crash took, a member may lack until its registration tells; and of
+			// which log the leader makes the others', until it is there to lead.
 			continue
 		}
 		c.fail("GI-10", "%v%s: broker %d is in the ISR %v of leader %d in epoch %d and has not what was committed below %d", g, when, id, p.ISR, p.Leader, p.LeaderEpoch, f)
 	}
+}
+
+// told says whether a broker's process is the one that is registered, so that what its
+// disk lost is known.
+func (c *checker) told(id int32) bool {
+	b, r := c.w.brokers[id], c.w.store.image().Broker(id)
+	return b.proc.up && r != nil && r.Incarnation == b.incarnation
 }
 
 // committed looks at a transaction of the metadata (GI-30, and the rules of elections).
@@ -461,18 +489,18 @@ func (c *checker) election(img *metadata.Image, g *ghost, was, p *metadata.Parti
 	if was != nil && !cut && !(was.Reassigning() && !p.Reassigning()) && !slices.Contains(slices.Concat(was.ISR, was.ELR), p.Leader) {
 		c.fail("election", "%v: %d leads, which was neither in the ISR nor in the ELR: %+v", g, p.Leader, *was)
 	}
-	g.allowed = cut
+	g.allowed = cut || g.allowed && g.checked < 0 // the one elected before was never there to lead
 	g.checked = -1
 	if !g.replicated {
-		c.begins(g, l, p)
+		c.leadsWith(g, l, p)
 	}
 	c.members(g, p, " after an election")
 }
 
-// begins looks at a log with which somebody leads. One that a crash may have shortened
+// leadsWith looks at a log with which somebody leads. One that a crash may have shortened
 // is looked at when its broker is there to lead: until then its registration may still
 // tell that something is missing.
-func (c *checker) begins(g *ghost, l *memLog, p *metadata.Partition) {
+func (c *checker) leadsWith(g *ghost, l *memLog, p *metadata.Partition) {
 	g.checked = p.LeaderEpoch
 	switch full := g.has(l, g.frontier()); {
 	case g.allowed, !full && g.loose:
@@ -569,7 +597,7 @@ func (c *checker) served(b *broker, r *reader, res partition.ReadResult, bytes [
 		stale = stale || p == nil || p.LeaderEpoch != res.LeaderEpoch
 	}
 	c.looked("GI-14 read")
-	if errors.Is(err, partition.ErrOutOfRange) && !stale {
+	if errors.Is(err, partition.ErrOutOfRange) && !stale && r.at >= res.LogStart {
 		c.fail("GI-14", "%v: broker %d in epoch %d refuses a consumer at %d: %v", g, b.id, res.LeaderEpoch, r.at, err)
 	}
 	if res.Diverging != nil && !stale {

@@ -171,13 +171,14 @@ type reader struct {
 	at      int64
 	last    int32 // epoch of the last record
 	version int   // of the timeline
+	curious bool  // asks for metadata now and then; others only when something fails
 }
 
 func (r *reader) run() {
 	w := r.w
 	b := w.brokers[r.leader]
 	again := func(d time.Duration) { w.loop.after(d, &r.proc, r.run) }
-	if b == nil {
+	if b == nil || r.curious && w.loop.chance(0.1) {
 		r.learn(func() { again(100 * time.Millisecond) })
 		return
 	}
@@ -219,7 +220,7 @@ func (r *reader) run() {
 		}
 		if err != nil {
 			if v := w.check.version(r.topic, r.index); v != r.version || errors.Is(err, partition.ErrOutOfRange) {
-				r.version, r.at, r.last = v, 0, -1
+				r.version, r.at, r.last = v, max(0, out.res.LogStart), -1
 			}
 			r.learn(func() { again(w.loop.between(50*time.Millisecond, 150*time.Millisecond)) })
 			return

@@ -15,6 +15,7 @@ var faultKinds = []string{
 	"loss", "slow net", "cut broker", "cut pair", "cut one way", "cut controller", "cut store", "reset",
 	"slow disk",
 	"elect", "reassign", "config",
+	deleteRecords, retention, unregister, addBroker, removeBroker, crashJoining,
 	unclean,
 }
 
@@ -30,6 +31,9 @@ type faults struct {
 	counts map[string]int
 	pause  time.Duration
 	over   bool
+
+	removing int32 // broker that an operator takes out, 0: none
+	crashes  int   // followers to come that crash while they join
 }
 
 func newFaults(w *World, without []string) *faults {
@@ -42,7 +46,7 @@ func newFaults(w *World, without []string) *faults {
 			}
 		}
 	}
-	f.pause = 50*time.Millisecond + w.loop.between(0, 600*time.Millisecond)
+	f.pause = 30*time.Millisecond + w.loop.between(0, 130*time.Millisecond)
 	return f
 }
 
@@ -52,7 +56,11 @@ func (f *faults) next() {
 		return
 	}
 	w := f.w
-	w.loop.after(w.loop.between(f.pause/2, f.pause*3/2), nil, f.next)
+	pause := w.loop.between(f.pause/2, f.pause*3/2)
+	if w.loop.chance(0.01) {
+		pause += w.loop.between(2*time.Second, 12*time.Second) // quiet, so that things come right in between
+	}
+	w.loop.after(pause, nil, f.next)
 	total := 0
 	for _, k := range faultKinds {
 		total += f.weight[k]
@@ -85,11 +93,14 @@ func (f *faults) broker() *broker { return f.w.brokers[f.w.ids[f.w.loop.rng.IntN
 
 func (f *faults) restart(b *broker) {
 	d := f.w.loop.between(50*time.Millisecond, 6*time.Second)
-	f.later(d, func() {
-		if !b.proc.up {
-			b.start()
-		}
-	})
+	f.later(d, func() { f.start(b) })
+}
+
+// start starts a broker, unless it is up, or was removed meanwhile.
+func (f *faults) start(b *broker) {
+	if !b.proc.up && slices.Contains(f.w.ids, b.id) {
+		b.start()
+	}
 }
 
 // do does one; false: there was nothing to do it to.
@@ -127,8 +138,8 @@ func (f *faults) do(kind string) bool {
 		}
 		b.shutdown()
 		f.later(7*time.Second, func() {
-			if !b.proc.up {
-				b.start()
+			if f.removing != b.id {
+				f.start(b)
 			}
 		})
 	case "kill controller":
@@ -177,6 +188,8 @@ func (f *faults) do(kind string) bool {
 		b := f.broker()
 		b.disk.slow = 500 * time.Millisecond
 		f.later(short, func() { b.disk.slow = 3 * time.Millisecond })
+	case deleteRecords, retention, unregister, addBroker, removeBroker, crashJoining:
+		return f.operator(kind)
 	default:
 		f.admin(kind)
 	}

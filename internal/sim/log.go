@@ -23,6 +23,7 @@ type disk struct {
 	logs  map[segment.LogID]*memLog
 	slow  time.Duration // what an fsync takes at most
 	clean int64         // broker epoch of the last clean stop, -1
+	keep  int           // batches that retention leaves
 }
 
 var _ partition.Disk = (*disk)(nil)
@@ -80,6 +81,7 @@ func (d *disk) lose(share func() float64) {
 		if d.w.loop.chance(0.5) {
 			l.marked = min(l.hw, l.end)
 		}
+		l.marked = max(l.marked, l.start)
 		l.hw = l.marked
 		l.durable = l.end // recovery syncs what it found
 	}
@@ -112,8 +114,11 @@ type memLog struct {
 	cuts       int
 	flushing   bool
 	waiters    []func(error)
-	loose      bool // begins where no batch in front tells the chain
 	barrier    int32
+	// gone are batches in front of the log start. loose: the log was begun anew behind
+	// batches that it never had, so that nothing here tells the chain.
+	gone  []memBatch
+	loose bool
 }
 
 var _ partition.Log = (*memLog)(nil)
@@ -146,8 +151,12 @@ func (l *memLog) include(batch record.Batch) {
 	_, _ = h.Write(batch)
 	m := memBatch{base: batch.BaseOffset(), end: batch.NextOffset(), epoch: batch.PartitionLeaderEpoch(), bytes: batch, sum: h.Sum64()}
 	m.chain = m.sum
-	if n := len(l.batches); n > 0 {
-		m.chain = l.batches[n-1].chain*1099511628211 ^ m.sum
+	before := l.batches
+	if len(before) == 0 {
+		before = l.gone
+	}
+	if n := len(before); n > 0 {
+		m.chain = before[n-1].chain*1099511628211 ^ m.sum
 	}
 	l.batches = append(l.batches, m)
 	l.end = m.end
@@ -212,19 +221,20 @@ func (l *memLog) Truncate(end int64) error {
 func (l *memLog) shorten(n int, end int64) {
 	l.batches = l.batches[:n:n]
 	l.end = end
+	l.loose = n == 0 && len(l.gone) == 0 && end > 0
 	l.start = min(l.start, end)
 	l.cuts++
 	l.durable, l.hw, l.marked = min(l.durable, end), min(l.hw, end), min(l.marked, end)
 	l.epochs.TruncateEnd(end)
 	l.producers = producer.New()
-	for _, b := range l.batches {
+	for _, b := range slices.Concat(l.gone, l.batches) {
 		l.producers.Apply(record.Batch(b.bytes))
 	}
 	l.producers.Replicated(l.hw)
 }
 
 func (l *memLog) TruncateFully(start int64) error {
-	l.batches = nil
+	l.batches, l.gone, l.loose = nil, nil, start > 0
 	l.start, l.end, l.durable, l.hw, l.marked = start, start, start, start, start
 	l.cuts++
 	l.epochs.Clear()
@@ -254,14 +264,26 @@ func (l *memLog) SetStartOffset(start int64) error {
 	for n < len(l.batches) && l.batches[n].end <= start {
 		n++
 	}
+	l.gone = append(l.gone, l.batches[:n]...)
 	l.batches = slices.Clone(l.batches[n:])
 	l.epochs.TruncateStart(start)
+	l.d.w.check.begins(l)
 	return nil
 }
 
 func (l *memLog) SyncMarks() error { return nil }
 
-func (l *memLog) Retain(time.Time, int64) (int, error) { return 0, nil }
+// Retain keeps as many batches as the disk's owner says; each broker for itself.
+func (l *memLog) Retain(_ time.Time, highWatermark int64) (int, error) {
+	n := 0
+	for n < len(l.batches)-l.d.keep && l.batches[n].end <= min(highWatermark, l.durable) {
+		n++
+	}
+	if n == 0 {
+		return 0, nil
+	}
+	return n, l.SetStartOffset(l.batches[n-1].end)
+}
 
 func (l *memLog) SetConfig(segment.Config) {}
 

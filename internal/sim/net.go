@@ -16,6 +16,7 @@ type network struct {
 	loss, slow float64
 	base       time.Duration
 	lost       int
+	late       map[int32]time.Duration // of a node's next message to a controller
 	fifo       map[int64]time.Duration // last arrival of ordered connections
 	gens       map[int64]int           // of the process at their far end
 }
@@ -29,7 +30,7 @@ var (
 )
 
 func newNetwork(l *loop) *network {
-	return &network{l: l, cut: map[[2]int32]bool{}, fifo: map[int64]time.Duration{}, gens: map[int64]int{}, base: 300 * time.Microsecond}
+	return &network{l: l, cut: map[[2]int32]bool{}, late: map[int32]time.Duration{}, fifo: map[int64]time.Duration{}, gens: map[int64]int{}, base: 300 * time.Microsecond}
 }
 
 // delay draws how long a message takes; false: it gets lost.
@@ -41,6 +42,13 @@ func (n *network) delay(from, to int32) (time.Duration, bool) {
 	d := n.base + n.l.between(0, n.base)
 	if n.l.chance(n.slow) {
 		d += n.l.between(0, 3*time.Second)
+		if n.l.chance(0.2) { // longer than anybody waits for an answer
+			d += n.l.between(0, 6*time.Second)
+		}
+	}
+	if late, ok := n.late[from]; ok && to > officesFrom && to < storeNode {
+		delete(n.late, from)
+		d += late
 	}
 	return d, true
 }

@@ -26,6 +26,9 @@ type office struct {
 	alive   time.Duration // when the lease was last confirmed
 }
 
+// officesFrom is the node in front of the first office.
+const officesFrom int32 = 100
+
 type request struct {
 	call  any // nil: what time asks for
 	reply func(any)

@@ -63,6 +63,7 @@ type World struct {
 	conns             int64
 	acked, read, cuts int
 	topics            []metadata.TopicID
+	spare             []int32 // brokers that are not there yet, or not any more
 }
 
 // settings are what a seed draws for the whole run.
@@ -116,12 +117,10 @@ func newCluster(l *loop, o Options) *World {
 		n = drawn
 	}
 	for id := o.firstID + 1; id <= o.firstID+int32(n); id++ {
-		b := &broker{w: w, id: id, proc: proc{node: id}}
-		b.disk = &disk{w: w, node: b, logs: map[segment.LogID]*memLog{}, slow: 3 * time.Millisecond, clean: -1}
 		w.ids = append(w.ids, id)
-		w.brokers[id] = b
+		w.brokers[id] = w.newBroker(id)
 	}
-	for id := int32(101); id <= 103; id++ {
+	for id := officesFrom + 1; id <= officesFrom+3; id++ {
 		c := &office{w: w, id: id, proc: proc{node: id}}
 		w.offices = append(w.offices, c)
 		c.start()
@@ -130,7 +129,18 @@ func newCluster(l *loop, o Options) *World {
 		w.brokers[id].start()
 	}
 	w.faults = newFaults(w, o.Without)
+	if w.faults.on[addBroker] {
+		id := o.firstID + int32(n) + 1
+		w.brokers[id] = w.newBroker(id)
+		w.spare = append(w.spare, id)
+	}
 	return w
+}
+
+func (w *World) newBroker(id int32) *broker {
+	b := &broker{w: w, id: id, proc: proc{node: id}}
+	b.disk = &disk{w: w, node: b, logs: map[segment.LogID]*memLog{}, slow: 3 * time.Millisecond, clean: -1}
+	return b
 }
 
 // setUp waits until the cluster stands, creates topics, and lets clients and faults
@@ -185,11 +195,13 @@ func (w *World) setUp() {
 				w.writers = append(w.writers, x)
 				x.run()
 			}
-			node++
-			x := &reader{client: cl, last: -1}
-			x.proc = proc{node: node, up: true}
-			w.readers = append(w.readers, x)
-			x.run()
+			for i := range 2 {
+				node++
+				x := &reader{client: cl, last: -1, curious: i == 0}
+				x.proc = proc{node: node, up: true}
+				w.readers = append(w.readers, x)
+				x.run()
+			}
 		}
 	}
 	w.faults.next()

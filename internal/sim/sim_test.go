@@ -95,7 +95,7 @@ func TestCoverage(t *testing.T) {
 			t.Errorf("no fault %q", k)
 		}
 	}
-	for _, k := range []string{"GI-01", "GI-02", "GI-10", "GI-11", "GI-13", "GI-13 end", "GI-14", "GI-14 read", "GI-15", "GI-30", "GI-40", "ISR", "election"} {
+	for _, k := range []string{"GI-01", "GI-02", "GI-10", "GI-11", "GI-13", "GI-13 end", "GI-14", "GI-14 read", "GI-15", "GI-30", "GI-40", "ISR", "election", "log start"} {
 		if rules[k] == 0 {
 			t.Errorf("rule %s was never looked at", k)
 		}
