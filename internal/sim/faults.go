@@ -47,6 +47,9 @@ func newFaults(w *World, without []string) *faults {
 		}
 	}
 	f.pause = 30*time.Millisecond + w.loop.between(0, 130*time.Millisecond)
+	if w.pair != nil {
+		f.pause *= 4 // mirrors need quiet to get anywhere
+	}
 	return f
 }
 
