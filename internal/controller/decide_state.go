@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
 
@@ -28,7 +29,7 @@ func decideWriteState(img *metadata.Image, c writeState) ([]Change, error) {
 	}
 	// A leader that was replaced is fenced from the moment on, not only when its
 	// successor has written (S6).
-	if c.LeaderEpoch >= 0 && c.LeaderEpoch < p.LeaderEpoch {
+	if c.LeaderEpoch >= 0 && c.LeaderEpoch < p.LeaderEpoch && !invariants.Planted("deposedStateWrite") {
 		return nil, fmt.Errorf("mirror %s: write state of %s-%d: %w: %d is below %d", c.Mirror, t.Name, p.Index, ErrFencedLeaderEpoch, c.LeaderEpoch, p.LeaderEpoch)
 	}
 	next, err := nextState(t.MirrorPartition(p), c)
@@ -73,7 +74,7 @@ func passGate(p *metadata.Partition, g *MirrorGate) (*metadata.Partition, error)
 		}
 		next.Stale = append(next.Stale, s)
 	}
-	if len(next.Stale) == 0 && len(p.Stale) == 0 {
+	if len(next.Stale) == 0 && len(p.Stale) == 0 || invariants.Planted("gateForgets") {
 		return nil, nil
 	}
 	if len(next.Stale) > 0 {
@@ -91,7 +92,7 @@ func nextState(cur *metadata.MirrorPartition, c writeState) (*metadata.MirrorPar
 	if cur != nil {
 		next = *cur
 	}
-	if c.LeaderEpoch >= 0 && c.LeaderEpoch < next.LeaderEpoch {
+	if c.LeaderEpoch >= 0 && c.LeaderEpoch < next.LeaderEpoch && !invariants.Planted("deposedStateWrite") {
 		return nil, fmt.Errorf("%w: %d is below %d", ErrFencedLeaderEpoch, c.LeaderEpoch, next.LeaderEpoch)
 	}
 	if c.StateEpoch >= 0 && c.StateEpoch < next.StateEpoch {

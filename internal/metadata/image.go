@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/RaduBerinde/btreemap"
+
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
 )
 
 // Image is the cluster as of one revision of the metadata store. It never
@@ -397,7 +399,7 @@ func (t *Topic) ReadOnly(p *Partition) bool {
 	if a.Desired == DesiredNone {
 		return false
 	}
-	return a.Desired != DesiredStopped || t.MirrorState(p) != StateStopped
+	return a.Desired != DesiredStopped || t.MirrorState(p) != StateStopped && !invariants.Planted("writableWhileStopping")
 }
 
 // Stopped reports whether every partition of an attached topic has finished its

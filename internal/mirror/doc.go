@@ -71,6 +71,11 @@
 //
 // # What is left out
 //
+// A topic that is deleted here and created again by a mirror has its old id and begins
+// at leader epoch 0. Whoever once mirrored it from here must delete its own mirror
+// first, and a replica that was away meanwhile keeps its old log: nothing tells the
+// records of the two lives apart.
+//
 // ACLs are not synchronised, because this broker has none yet; acls.include is
 // validated and kept. There are no share groups, and no tiered storage that a
 // mirror could meet. Loops over three or more clusters are not detected (9.18):

@@ -69,6 +69,14 @@ func (d *Manual) Apply(next *metadata.Image) {
 	d.m.inbox.Unlock()
 }
 
+// Doing names the action that runs for a partition; empty if none does.
+func (d *Manual) Doing(topic metadata.TopicID, index int32) string {
+	if r := d.m.replicas[partitionID{topic, index}]; r != nil && r.task != nil {
+		return r.task.action.String()
+	}
+	return ""
+}
+
 // Go begins fn, at the next Handle.
 func (d *Manual) Go(fn func()) {
 	r := &routine{}

@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"github.com/lockstep-kafka/lockstep/internal/epoch"
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
+	"github.com/lockstep-kafka/lockstep/internal/source"
 	"github.com/lockstep-kafka/lockstep/plugins/sdk"
 )
 
@@ -36,10 +38,13 @@ func (t *task) prepare() outcome {
 	if err != nil {
 		return failed(err)
 	}
-	if answer.err != nil {
+	if answer.err != nil && !invariants.Planted("lmeErrorAsNone") {
 		return failedSource(answer.err)
 	}
 	lme := answer.found
+	if answer.err != nil { // planted
+		lme = source.LastMirrored{Epoch: -1, Offset: -1}
+	}
 	if lme.Epoch < 0 && answer.supported && end > p.Info().LogStart {
 		if t.peer.config(metadata.MirrorStartRequiresEmptyLME) == "true" {
 			return terminal("source knows no last mirrored epoch of %s, and %s forbids to start from zero over %d records",
@@ -50,7 +55,7 @@ func (t *task) prepare() outcome {
 
 	entries := p.ReadLog().Epochs()
 	target, reason := epoch.MirrorTarget(entries, end, lme.Epoch, lme.Offset), sdk.TruncateLastMirrored
-	if lme.Epoch >= 0 {
+	if lme.Epoch >= 0 && !invariants.Planted("alignmentSkipped") {
 		aligned, res := t.align(entries, target, &loc)
 		if res.err != nil {
 			return res

@@ -256,6 +256,10 @@ func (m *machine) assigned(in assigned) []effect {
 	if !m.writing && recordedEpoch(in.record) > m.stateEpoch {
 		m.adopt(in.record)
 		changed = true
+		if m.wanting && m.want.to == m.state && m.state != metadata.StateFailed {
+			m.wanting = false // the write took effect, and only its answer was lost
+			return m.enter()
+		}
 	}
 	if changed {
 		return m.duty()
@@ -388,6 +392,9 @@ func (m *machine) recorded(in recorded) []effect {
 	case errors.Is(in.err, controller.ErrInvalidUpdateVersion):
 		// The ISR has changed since the gate was passed: look again when we know how.
 		m.wanting = false
+		if m.gate == nil {
+			return m.duty() // the gate is behind us: an earlier try took effect
+		}
 		return []effect{{kind: effectTimer, timer: timerRewrite, delay: rewriteDelay}}
 	case errors.Is(in.err, controller.ErrUnknownTopicID), errors.Is(in.err, controller.ErrUnknownTopic),
 		errors.Is(in.err, controller.ErrUnknownMirror), errors.Is(in.err, controller.ErrTopicNotInMirror):

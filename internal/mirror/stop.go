@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockstep-kafka/lockstep/internal/controller"
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
 	"github.com/lockstep-kafka/lockstep/internal/record"
@@ -36,22 +37,43 @@ func (t *task) stop() outcome {
 	if err := t.settle(p); err != nil {
 		return failed(err)
 	}
-	if res := t.recordLast(p); res.err != nil {
-		return res
+	if invariants.Planted("stopAsksSource") {
+		loc, res := t.source(true)
+		if res.err == nil {
+			end, _ := p.LogEnd()
+			_, res = t.align(p.ReadLog().Epochs(), end, &loc)
+		}
+		if res.err != nil {
+			return res
+		}
+	}
+	if !invariants.Planted("lmeAfterReset") {
+		if res := t.recordLast(p); res.err != nil {
+			return res
+		}
 	}
 	newest, ok := p.ReadLog().LatestEpoch()
 	if !ok {
 		newest = -1
 	}
-	if res := t.raiseEpoch(newest); res.err != nil {
-		return res
+	if !invariants.Planted("stopEpochNotRaised") {
+		if res := t.raiseEpoch(newest); res.err != nil {
+			return res
+		}
 	}
 	aborted, err := t.abortOpen(p)
 	if err != nil {
 		return failed(err)
 	}
-	if err := t.resetProducers(p); err != nil {
-		return failed(err)
+	if !invariants.Planted("pidResetMissing") {
+		if err := t.resetProducers(p); err != nil {
+			return failed(err)
+		}
+	}
+	if invariants.Planted("lmeAfterReset") {
+		if res := t.recordLast(p); res.err != nil {
+			return res
+		}
 	}
 	if err := t.settle(p); err != nil {
 		return failed(err)

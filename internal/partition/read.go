@@ -89,6 +89,9 @@ func (p *Partition) Read(r ReadRequest) (ReadResult, error) {
 	if r.Isolation == ReadCommitted {
 		end = res.LastStable
 	}
+	if invariants.Planted("readAboveHighWatermark") {
+		end = p.log.EndOffset()
+	}
 	if r.Offset >= end || r.MaxBytes <= 0 && !r.AtLeastOne {
 		return res, nil
 	}

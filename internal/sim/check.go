@@ -342,8 +342,11 @@ func (c *checker) commit(b *broker, g *ghost, l *memLog, i partition.Info) {
 		t := committed{base: m.base, end: m.end, epoch: m.epoch, chain: m.chain}
 		batch := record.Batch(m.bytes)
 		t.from = sequence{sender(batch.ProducerID(), batch.ProducerEpoch()), batch.BaseSequence()}
+		if c.w.pair != nil && batch.IsControl() {
+			c.w.pair.reset(c, g, batch)
+		}
 		// Whoever began anew behind a batch cannot tell it from its repetition, as in Kafka.
-		if at, ok := g.seen[t.from]; ok && batch.HasProducerID() && at >= g.start {
+		if at, ok := g.seen[t.from]; ok && batch.HasProducerID() && at >= g.start && (g.m == nil || at >= g.m.reset) {
 			c.fail("GI-40", "%v: batch %v of a producer is committed twice, at %d and %d", g, t.from, at, m.base)
 		}
 		g.seen[t.from] = m.base
@@ -377,6 +380,9 @@ func (c *checker) members(g *ghost, p *metadata.Partition, when string) {
 		if g.loose || g.replicated && (!c.told(id) || g.checked != p.LeaderEpoch) {
 			// What a crash took, a member may lack until its registration tells; and of
 			// which log the leader makes the others', until it is there to lead.
+			continue
+		}
+		if c.w.pair != nil && c.w.pair.cutting(c.w, g.id) {
 			continue
 		}
 		c.fail("GI-10", "%v%s: broker %d is in the ISR %v of leader %d in epoch %d and has not what was committed below %d", g, when, id, p.ISR, p.Leader, p.LeaderEpoch, f)

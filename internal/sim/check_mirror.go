@@ -24,6 +24,9 @@ type mirrored struct {
 	// none: the source told in this run that it knows no last mirrored epoch.
 	none bool
 	lme  source.LastMirrored // what it told
+	// reset is where producer ids were reset last: a client that should have left this
+	// cluster, and sends once more behind it, writes twice (W60).
+	reset int64
 	// own: since the last run something of our own was appended.
 	own bool
 	// safe: since the end of the last run every member of the ISR had all of it on disk.
@@ -83,6 +86,28 @@ func (p *pair) gone(c *checker, before, after *metadata.Image) {
 	}
 }
 
+// cutting says that a mirror's leader may have cut what another member of the ISR, which
+// leads by now, still has and takes for committed: until a gate has opened, or the
+// failover has waited for all.
+func (p *pair) cutting(w *World, id segment.LogID) bool {
+	t, _, r := p.record(w, id)
+	if t == nil || t.Attachment().Desired == metadata.DesiredNone {
+		return false
+	}
+	switch stateOf(r) {
+	case metadata.StatePreparing, metadata.StateULERecovery, metadata.StateFailed, metadata.StateStopping:
+		return true
+	}
+	return false
+}
+
+// reset notes a reset of producer ids.
+func (p *pair) reset(c *checker, g *ghost, b record.Batch) {
+	if kind, _, err := b.Control(); err == nil && kind == record.MirrorPIDReset {
+		c.mirrored(g.id).reset = b.BaseOffset()
+	}
+}
+
 // newVersion closes what the version before had and this one has not.
 func (p *pair) newVersion(c *checker, g *ghost) {
 	m := c.mirrored(g.id)
@@ -114,11 +139,9 @@ func (p *pair) told(w *World, _ int32, id segment.LogID, lme source.LastMirrored
 
 // asks hears of each question to the source about a partition (W59).
 func (p *pair) asks(b *broker, id segment.LogID) {
-	t := b.img.TopicByID(id.Topic)
-	mp := t.Partition(id.Partition)
 	b.w.check.looked("W59")
-	if mp != nil && mp.Leader == b.id && t.MirrorState(mp) == metadata.StateStopping {
-		b.w.check.fail("W59", "%v: broker %d asks the source while it is STOPPING", b.w.check.ghost(id), b.id)
+	if b.mirrors.m.Doing(id.Topic, id.Partition) == "stop" {
+		b.w.check.fail("W59", "%v: broker %d asks the source in a failover", b.w.check.ghost(id), b.id)
 	}
 }
 

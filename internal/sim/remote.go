@@ -73,6 +73,9 @@ func (r *remote) any(serve func(sb *broker) (any, error)) (v any, err error) {
 
 // leader calls the leader of a partition, again while it is not ready.
 func (r *remote) leader(ctx context.Context, at sdk.BrokerAddr, key sdk.PartitionKey, serve func(p *partition.Partition) (any, error)) (any, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	r.b.w.pair.asks(r.b, segment.LogID{Topic: key.TopicID, Partition: key.Partition})
 	sb := r.w.brokers[at.ID]
 	for try := 1; ; try++ {
