@@ -148,6 +148,9 @@ func enter(s *metadata.MirrorPartition, to metadata.MirrorState) {
 		if from == metadata.StateUnknown || from == metadata.StateFailed && s.PreviousState == metadata.StateUnknown {
 			recordLME(s, -1, -1)
 		}
+		if s.RetryAttempt == nonRetryable {
+			clearFailure(s) // -1 stays until recover or stop (S13): a stop is retried
+		}
 	case metadata.StateFailed:
 		s.PreviousState = from
 	case metadata.StatePaused, metadata.StateStopped:

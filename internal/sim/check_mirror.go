@@ -157,6 +157,7 @@ func (p *pair) record(w *World, id segment.LogID) (*metadata.Topic, *metadata.Pa
 
 // appended hears of each batch in any log of a pair.
 func (p *pair) appended(c *checker, node int32, l *memLog) {
+	l.syncSoon()
 	g, m := c.ghost(l.id), c.mirrored(l.id)
 	w := c.w
 	x := &l.batches[len(l.batches)-1]
@@ -330,7 +331,7 @@ func (p *pair) recorded(c *checker, g *ghost, before *metadata.Image, t *metadat
 	}
 	switch {
 	case to == metadata.StatePreparing:
-		m.none = false
+		m.none, m.lme = false, source.LastMirrored{Epoch: -1, Offset: -1}
 	case to == metadata.StateMirroring && (from == metadata.StatePreparing || from == metadata.StateULERecovery):
 		m.own = false
 		p.gate(c, g, t, mp, from)

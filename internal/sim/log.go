@@ -115,6 +115,7 @@ type memLog struct {
 	flushing   bool
 	waiters    []func(error)
 	barrier    int32
+	soon       time.Duration // when the background syncs it
 	// gone are batches in front of the log start. loose: the log was begun anew behind
 	// batches that it never had, so that nothing here tells the chain.
 	gone  []memBatch

@@ -323,6 +323,24 @@ func (b *broker) consumerRead(q *sdk.FetchPartition, left int, first bool) fetch
 	return r
 }
 
+// flushInterval is how long appended bytes stay unsynced when nobody asks for them:
+// mirrored ones, for whose end the leader waits as soon as the mirror is stopped.
+const flushInterval = time.Second
+
+// syncSoon has what was appended synced in the background.
+func (l *memLog) syncSoon() {
+	w := l.d.w
+	if l.soon > w.loop.now {
+		return
+	}
+	l.soon = w.loop.now + flushInterval
+	w.loop.after(flushInterval, &l.d.node.proc, func() {
+		if l.durable < l.end && !l.flushing {
+			l.sync()
+		}
+	})
+}
+
 // Barrier and SetBarrier make a log remember the truncation barriers it has passed.
 func (l *memLog) Barrier() (int32, error)       { return l.barrier, nil }
 func (l *memLog) SetBarrier(number int32) error { l.barrier = number; return nil }

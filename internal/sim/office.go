@@ -210,6 +210,7 @@ func (o *office) run() {
 	answers := make([]answer, n)
 	var changes []controller.Change
 	var cuts []controller.Cut
+	var heard []int32 // known to what is decided after this batch, not to what was in front
 	for i, r := range batch {
 		a := &answers[i]
 		if r.call == nil {
@@ -220,7 +221,7 @@ func (o *office) run() {
 		} else {
 			if a.outcomes, a.err = plan.Call(now, r.call); a.err == nil {
 				if hb, ok := r.call.(controller.Heartbeat); ok {
-					w.heard[hb.Broker] = o.elected
+					heard = append(heard, hb.Broker)
 				}
 			}
 		}
@@ -232,7 +233,11 @@ func (o *office) run() {
 		}
 	}
 	o.busy = true
+	elected := o.elected
 	o.write(w.transactions(changes), cuts, 0, func(err error) {
+		for _, id := range heard {
+			w.heard[id] = elected
+		}
 		for i, r := range batch {
 			if r.reply == nil {
 				continue
