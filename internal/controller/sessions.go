@@ -198,6 +198,13 @@ func (s *sessions) tick(now time.Time, img *metadata.Image) []Command {
 			ended = append(ended, BrokerEpoch{id, cur.epoch})
 		}
 	}
+	// A transaction whose fate was unknown may take effect late, and let in a broker
+	// whose session was given up meanwhile.
+	for _, b := range img.Brokers() {
+		if cur := s.brokers[b.ID]; !b.Fenced && (cur == nil || cur.epoch != b.Epoch) {
+			s.brokers[b.ID] = &session{epoch: b.Epoch, deadline: now.Add(s.o.Timeout)}
+		}
+	}
 	if len(ended) > 0 {
 		return []Command{fenceBrokers{ended, s.o.Defaults}}
 	}

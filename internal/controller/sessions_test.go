@@ -250,6 +250,36 @@ func TestSessionsForgetWhoCameBack(t *testing.T) {
 	}
 }
 
+// The transaction that lets a broker in timed out, and takes effect when its session has
+// been given up: it gets one, and does not count as alive for ever.
+func TestSessionsUnfencedLate(t *testing.T) {
+	c := sessionWorld(t)
+	c.stop(3, "kill", 0)
+	for range 35 {
+		c.pass(100 * time.Millisecond)
+		c.heartbeat(1)
+		c.heartbeat(2)
+	}
+	if c.fenced() != "[3]" || c.s.brokers[3] != nil {
+		t.Fatalf("fenced: %s, sessions %v", c.fenced(), c.s.brokers)
+	}
+	late := *c.image().Broker(3)
+	late.Fenced = false
+	c.rev++
+	if err := c.b.apply([]Change{putBroker{&late}}, c.rev); err != nil {
+		t.Fatal(err)
+	}
+	c.b.seal(c.rev)
+	for range 33 {
+		c.pass(100 * time.Millisecond)
+		c.heartbeat(1)
+		c.heartbeat(2)
+	}
+	if got := c.fenced(); got != "[3]" {
+		t.Errorf("fenced 3.3 s later: %s", got)
+	}
+}
+
 // Leaders go back where they belong when more than the percentage is elsewhere.
 func TestSessionsBalance(t *testing.T) {
 	c := sessionWorld(t)

@@ -19,7 +19,9 @@ import (
 //   - A topic of a mirror that is not stopped is refused with 145 (spec 10.5,
 //     MIR-257), an internal topic as Kafka does, one that is only compacted with
 //     POLICY_VIOLATION.
-//   - With one replica there is nobody to wait for, so the timeout has no use.
+//   - It is answered when the leader has the new start, and does not wait for the
+//     followers as Kafka does, so that the timeout has no use: one that is elected
+//     before its next fetch still has what was deleted.
 //
 // Version notes:
 //   - v1: throttled after the answer; it is not

@@ -640,7 +640,7 @@ func (c *checker) full() {
 				c.members(g, p, "")
 			}
 			for _, a := range g.acks {
-				if at, ok := g.seen[a.from]; !ok || at != a.base {
+				if at, ok := g.seen[a.from]; (!ok || at != a.base) && a.base >= g.start {
 					c.fail("GI-40", "%v: acknowledged batch %v at %d is gone", g, a.from, a.base)
 				}
 			}

@@ -25,6 +25,10 @@
 // GI-51, GI-54, GI-60, GI-61, GI-65, GI-66); which state followed which is counted
 // against the table of the specification.
 //
+// Log starts move (DeleteRecords, retention), and brokers are added, removed and
+// unregistered. That deleted records stay deleted when another broker leads is not
+// checked: the answer to DeleteRecords does not wait for the followers.
+//
 // What is not simulated: segment files (make crash), etcd, sockets and wire formats,
 // real goroutines and their races, transactions, follower fetching; of mirrors: groups' offsets, retention
 // on the source, repair of damage.

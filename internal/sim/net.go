@@ -83,8 +83,9 @@ func (n *network) call(from, to *proc, timeout time.Duration, serve func(reply f
 
 func (n *network) ordered(from, to *proc, conn int64, timeout time.Duration, serve func(reply func(any)), heard func(any, error)) {
 	done := new(bool)
+	gen := from.gen
 	finish := func(v any, err error) {
-		if !*done {
+		if !*done && from.gen == gen { // not in the process after
 			*done = true
 			heard(v, err)
 		}

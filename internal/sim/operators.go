@@ -16,8 +16,8 @@ const (
 	unregister    = "unregister"
 	addBroker     = "add broker"
 	removeBroker  = "remove broker"
-	// crashJoining is the loss of power of a follower while its leader asks that it may
-	// join the ISR.
+	// crashJoining is what befalls a follower while its leader asks that it may join the
+	// ISR: they cannot reach each other, it loses power, and the question is late.
 	crashJoining = "crash joining"
 )
 
@@ -148,8 +148,14 @@ func (f *faults) joining(leader int32, changes []partition.ISRChange) {
 				continue
 			}
 			f.crashes--
-			// The question is late, and the follower soon back.
-			w.net.late[leader] = w.loop.between(500*time.Millisecond, 4*time.Second)
+			f.cut(leader, b.id, w.loop.between(time.Second, 10*time.Second), true)
+			if w.loop.chance(0.5) {
+				// The question comes when the leader has asked again, and dropped the follower.
+				w.net.late[leader] = w.loop.between(3*time.Second, 9*time.Second)
+				return
+			}
+			// It comes when the follower is back, without the end of its log.
+			w.net.late[leader] = w.loop.between(300*time.Millisecond, 2*time.Second)
 			w.loop.after(w.loop.between(0, 20*time.Millisecond), nil, func() {
 				if !f.over && b.proc.up {
 					b.kill(true)
