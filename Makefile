@@ -21,7 +21,7 @@ PARTITIONS ?= 3000
 
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
 
-.PHONY: help release deps deps-go deps-system deps-kafka build run cluster demo check test lint interop matrix kill powercut net failover rivals rolling reassign history bench peers brokerbench replicationbench microbench compactbench hostile scale restartbench partitionsbench torture crash sim mirrorsim planted race fuzz clean
+.PHONY: help release deps deps-go deps-system deps-kafka build run cluster demo check test lint interop matrix kill powercut net failover rivals rolling reassign history bench peers brokerbench replicationbench microbench compactbench hostile scale restartbench partitionsbench torture crash sim mirrorsim planted scenarios race fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -173,6 +173,9 @@ mirrorsim: ## two clusters with mirrors in both directions, every fault on both 
 
 planted: ## each planted bug has to be found by its harness (H10; some: ONLY=name,name)
 	$(GO) run ./fixtures/planted -only '$(ONLY)'
+
+scenarios: build ## which test tries which mirror scenario, whether it passes, and what is missing (ARGS=-run=false lists only)
+	$(GO) run ./fixtures/scenarios $(ARGS)
 
 race: ## all tests under the race detector (needs a C compiler)
 	CGO_ENABLED=1 $(GO) test -race ./...

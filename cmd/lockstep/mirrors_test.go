@@ -260,6 +260,7 @@ func TestMirrorsUsage(t *testing.T) {
 	}
 }
 
+// Tables, and the same as JSON (MIR-381); what failed alone (MIR-382).
 func TestMirrorsTables(t *testing.T) {
 	long := strings.Repeat("x", 40) + "-end"
 	describe := &wire.DescribeClusterMirrorsResponse{Mirrors: []wire.DescribedMirror{

@@ -46,7 +46,7 @@ func TestMirrorsGoal(t *testing.T) {
 	}{
 		{"done", "STOPPED", []string{"a-0 STOPPED", "b-0 STOPPED"}, 2, 0, ""},
 		{"done", "STOPPED", []string{"a-0 STOPPED", "b-0 STOPPING"}, 2, 1, ""},
-		// A stop gets a partition out of any failure (MIR-132).
+		// A stop gets a partition out of any failure.
 		{"done", "STOPPED", []string{"a-0 FAILED!"}, 1, 1, ""},
 		{"done", "MIRRORING", []string{"a-0 FAILED"}, 1, 1, ""},
 		{"done", "MIRRORING", []string{"a-0 PREPARING", "b-0 FAILED!"}, 2, 1, "b-0 of mirror m is FAILED and is not tried again: the source topic was deleted"},

@@ -12,7 +12,9 @@ import (
 // Behavior:
 //   - Lists all mirrors by name. The count is of topics that are asked to be
 //     mirrored; the names, sent on request, are of those and the paused ones.
-//     A destination reads them to find mirror loops.
+//     A destination reads them to find mirror loops. For loops over more than one
+//     cluster a tagged field of ours tells from which clusters a topic comes beyond
+//     the source, as the source tells it in turn (O12).
 //   - Mirrors without Describe are left out silently (spec 5.3).
 //
 // Version notes:
@@ -31,6 +33,11 @@ func (s *Server) listClusterMirrors(r *request, body kmsg.Request) (kmsg.Respons
 		}
 		if req.IncludeTopicNames {
 			out.TopicNames = m.Topics
+			for _, t := range m.Topics {
+				if ids := m.Origins[t]; len(ids) > 0 {
+					out.Origins = append(out.Origins, wire.TopicOrigins{TopicName: t, ClusterIDs: ids})
+				}
+			}
 		}
 		resp.Mirrors = append(resp.Mirrors, out)
 	}

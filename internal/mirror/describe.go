@@ -16,6 +16,9 @@ type Listing struct {
 	SourceClusterID string
 	TopicCount      int      // topics asked to be mirrored
 	Topics          []string // topics asked to be mirrored or paused
+	// Origins are the clusters from which topics come beyond the source, as the source
+	// told us.
+	Origins map[string][]string
 }
 
 // List lists all mirrors by name.
@@ -26,6 +29,14 @@ func (c *Coordinator) List() []Listing {
 		l := Listing{Name: m.Name, SourceBootstrap: m.Config(metadata.MirrorBootstrapServers), SourceClusterID: m.SourceClusterID()}
 		for _, t := range mirroredTopics(img, m.Name) {
 			l.Topics = append(l.Topics, t.Name)
+			if p := c.m.peer(m.Name); p != nil {
+				if ids := p.originOf(t.Name); len(ids) > 0 {
+					if l.Origins == nil {
+						l.Origins = make(map[string][]string)
+					}
+					l.Origins[t.Name] = ids
+				}
+			}
 			if t.Attachment().Desired == metadata.DesiredMirroring {
 				l.TopicCount++
 			}

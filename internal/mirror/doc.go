@@ -66,6 +66,9 @@
 //   - A partition that grew while its topic is paused stays UNKNOWN until the
 //     resume.
 //   - A stop that is repeated does not append a second producer id reset.
+//   - Loops over three or more clusters are found by what each cluster tells of its
+//     topics' origins (origins.go). Two links of one that begin within a refresh
+//     interval may both begin (O12).
 //   - The once-per-mirror work is done by one live broker, another one for each
 //     mirror (owner.go).
 //
@@ -78,8 +81,7 @@
 //
 // ACLs are not synchronised, because this broker has none yet; acls.include is
 // validated and kept. There are no share groups, and no tiered storage that a
-// mirror could meet. Loops over three or more clusters are not detected (9.18):
-// all topics of such a loop would be read-only and cut each other to zero. With
+// mirror could meet. With
 // mirror.support.unclean.leader.election a gate waits for all replicas, though the
 // truncation barrier (O4; partition/barrier.go) would do: the operator asked for it.
 package mirror

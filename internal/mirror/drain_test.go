@@ -19,7 +19,7 @@ func (w *world) committed(group, topic string, p int32) int64 {
 }
 
 // A planned failover: what consumers have committed on the source since the last
-// round, which may be a minute old, is here before the topic is STOPPED (MIR-130). A
+// round, which may be a minute old, is here before the topic is STOPPED. A
 // topic that is not stopped is left to the next round.
 func TestStopDrainsGroups(t *testing.T) {
 	src := newSource(t, kfake.SeedTopics(1, "orders", "other"))
@@ -58,11 +58,11 @@ func TestStopDrainsGroups(t *testing.T) {
 	}
 	w.names(w.c.Pause(w.ctx, "m", nil, []string{"other"}))
 	if left := w.m.peer("m").stillMirrored([]GroupOffset{{Topic: "other"}}); len(left) != 0 {
-		t.Errorf("still written after the pause (MIR-108): %+v", left)
+		t.Errorf("still written after the pause: %+v", left)
 	}
 }
 
-// A dead source costs a failover nothing: it is not asked (MIR-131, W59).
+// A dead source costs a failover nothing: it is not asked (W59).
 func TestStopDoesNotAskTheDead(t *testing.T) {
 	src := newSource(t, kfake.SeedTopics(1, "orders"))
 	w := newWorld(t, nil)

@@ -7,6 +7,9 @@ import (
 
 // The table A.3 of the specification: three replicas, two needed in sync,
 // leader 1, target 120, all logs end at 150.
+//
+// MIR-180, MIR-181, MIR-182: it waits for whom it has to and for nobody else. MIR-200,
+// MIR-204: with the option for all, from the moment at which it is switched on.
 func TestGate(t *testing.T) {
 	const epoch = 7
 	type event struct {
@@ -81,7 +84,7 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// One replica passes at once, with the option and without (O17).
+// One replica passes at once, with the option and without (O17, MIR-189, MIR-209).
 func TestGateOfOneReplica(t *testing.T) {
 	for _, unclean := range []bool{false, true} {
 		g := gate{target: 0}

@@ -6,7 +6,7 @@ import (
 )
 
 // A lag of zero may mean three things, and an operator who is about to fail over
-// has to know which (MIR-410).
+// has to know which.
 func TestJudge(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }

@@ -44,7 +44,7 @@ func forget(src *kfake.Cluster, from *atomic.Int64) {
 }
 
 // A source that lost records, with the option off: nothing is cut, the partition
-// fails for good and says why; recover goes through PREPARING (9.9, S20).
+// fails for good and says why; recover goes through PREPARING (9.9, S20; MIR-125).
 func TestSourceLossOptionOff(t *testing.T) {
 	src := newSource(t, kfake.SeedTopics(1, "orders"))
 	var from atomic.Int64
@@ -136,8 +136,8 @@ func TestTruncationPolicy(t *testing.T) {
 	}
 }
 
-// Transactions that are open at a failover are aborted; readers that wait for
-// their end are freed (9.14, A.4).
+// Transactions that are open at a failover are aborted, before the one reset; readers
+// that wait for their end are freed (9.14, A.4; MIR-134).
 func TestStopAbortsOpenTransactions(t *testing.T) {
 	src := newSource(t, kfake.SeedTopics(1, "orders"))
 	w := newWorld(t, nil)
@@ -189,7 +189,8 @@ func TestStopAbortsOpenTransactions(t *testing.T) {
 	}
 }
 
-// The tables of LME answers (W61), without a wire.
+// The tables of LME answers (W61), without a wire. A stranger is told "never"
+// (MIR-166).
 func TestLastMirroredEpoch(t *testing.T) {
 	src := newSource(t, kfake.SeedTopics(1, "orders", "plain"), kfake.ClusterID("the-source"))
 	w := newWorld(t, nil)

@@ -116,7 +116,8 @@ func TestFailbackToOldKafka(t *testing.T) {
 	w.caughtUp("orders", 0, 3)
 }
 
-// Topic growth, discovery, config changes and group offsets follow the source.
+// Topic growth (MIR-040), discovery, config changes (MIR-046) and group offsets
+// (MIR-100) follow the source; an active group is left alone (MIR-101).
 func TestRefresh(t *testing.T) {
 	src := newSource(t, kfake.SeedTopics(1, "orders"))
 	w := newWorld(t, nil)
@@ -320,7 +321,7 @@ func TestResumeAfterElection(t *testing.T) {
 }
 
 // Retention on the source runs ahead of a paused mirror: the log begins again at
-// the source's start.
+// the source's start, which is told (MIR-124).
 func TestRetentionAhead(t *testing.T) {
 	src := newSource(t, kfake.SeedTopics(1, "orders"))
 	w := newWorld(t, nil)
@@ -334,14 +335,18 @@ func TestRetentionAhead(t *testing.T) {
 	if err := src.DeleteRecords("orders", 0, 5); err != nil {
 		t.Fatal(err)
 	}
+	gaps := w.m.metrics.gaps.Get()
 	w.names(w.c.Resume(w.ctx, "m", []string{"orders"}, nil))
 	w.caughtUp("orders", 0, 6)
+	if got := w.m.metrics.gaps.Get() - gaps; got != 1 {
+		t.Errorf("%d gaps were told", got)
+	}
 	if start := w.parts.Get("orders", 0).Info().LogStart; start != 5 {
 		t.Errorf("log start %d, want 5", start)
 	}
 }
 
-// A deleted source topic, and one that is created anew.
+// A deleted source topic (MIR-049), and one that is created anew.
 func TestSourceTopicGone(t *testing.T) {
 	src := newSource(t, kfake.SeedTopics(1, "orders", "again"))
 	w := newWorld(t, nil)
@@ -367,7 +372,7 @@ func TestSourceTopicGone(t *testing.T) {
 	w.state("again", 0, metadata.StateStopped)
 }
 
-// What create refuses, and that nothing is stored then.
+// What create refuses, and that nothing is stored then (MIR-004, MIR-008, MIR-009).
 func TestCreateRefusals(t *testing.T) {
 	src := newSource(t)
 	w := newWorld(t, nil)

@@ -45,6 +45,7 @@ type peer struct {
 
 		brokers map[int32]sdk.BrokerAddr
 		known   map[string]*source.Topic // by name, as last described
+		origins map[string][]string      // by topic; see originsOf
 
 		workers map[workerKey]*workerUse
 	}
@@ -99,7 +100,7 @@ func (p *peer) configure(configs map[string]string) {
 	p.mu.Lock()
 	old := p.mu.cluster
 	p.mu.cluster, p.mu.configs, p.mu.openErr = cluster, configs, err
-	p.mu.brokers, p.mu.known = nil, make(map[string]*source.Topic)
+	p.mu.brokers, p.mu.known, p.mu.origins = nil, make(map[string]*source.Topic), nil
 	p.mu.Unlock()
 	if err != nil {
 		p.mu.Lock()

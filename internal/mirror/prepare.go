@@ -115,28 +115,29 @@ func (t *task) align(entries []epoch.Entry, end int64, loc *location) (int64, ou
 	return target, outcome{}
 }
 
-// checkLoop refuses a source that mirrors this very topic from us (W23): all
-// ends of such a loop would be read-only and cut each other to zero. Loops over
-// more than one cluster are not seen from here.
+// checkLoop refuses a source that mirrors this very topic from us (W23), itself or
+// over other clusters (O12): all ends of such a loop would be read-only and cut each
+// other to zero. What is told of other clusters may be old, so that is tried again.
 func (t *task) checkLoop() outcome {
 	cluster, err := t.peer.source()
 	if err != nil {
 		return failed(err)
 	}
-	ctx, cancel := t.r.m.sched.within(t.ctx, t.peer.timeout())
-	defer cancel()
-	mirrors, supported, err := cluster.ListMirrors(ctx)
+	mirrors, supported, err := t.peer.learnOrigins(t.ctx, cluster)
 	if err != nil {
 		return failedSource(fmt.Errorf("list the source's mirrors: %w", err))
 	}
 	if !supported {
 		return outcome{}
 	}
+	ours, topic := t.r.m.o.ClusterID, t.r.key.topic
 	for _, m := range mirrors {
-		if m.SourceClusterID == t.r.m.o.ClusterID && slices.Contains(m.Topics, t.r.key.topic) {
-			return terminal("mirror loop: the source's mirror %s already mirrors %s from this cluster (%s)",
-				m.Name, t.r.key.topic, t.r.m.o.ClusterID)
+		if m.SourceClusterID == ours && slices.Contains(m.Topics, topic) {
+			return terminal("mirror loop: the source's mirror %s already mirrors %s from this cluster (%s)", m.Name, topic, ours)
 		}
+	}
+	if chain := originsOf(mirrors)[topic]; slices.Contains(chain, ours) {
+		return failed(fmt.Errorf("mirror loop: the source mirrors %s from this cluster (%s) over others: it comes from %v", topic, ours, chain))
 	}
 	return outcome{}
 }

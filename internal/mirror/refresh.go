@@ -87,6 +87,11 @@ func (p *peer) refresh(ctx context.Context) {
 		return
 	}
 
+	if p.m.sched == nil { // a simulation has two clusters, and nothing beyond them
+		if _, _, err := p.learnOrigins(ctx, cluster); err != nil {
+			p.log.Debug("the source's own mirrors cannot be listed", "err", err) // a start will say so
+		}
+	}
 	listing, err := p.describeTopics(ctx, cluster, attached)
 	if err == nil {
 		err = p.syncTopics(ctx, img, attached, listing)

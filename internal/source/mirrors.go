@@ -24,6 +24,8 @@ const (
 type MirrorListing struct {
 	Name, SourceClusterID string
 	Topics                []string // mirrored or paused
+	// Origins are the ids of the clusters from which a topic comes beyond that source.
+	Origins map[string][]string
 }
 
 // ListMirrors lists the source's own mirrors, for the loop check (W23);
@@ -45,7 +47,14 @@ func (c *Cluster) ListMirrors(ctx context.Context) (mirrors []MirrorListing, sup
 			return err
 		}
 		for _, m := range listed.Mirrors {
-			mirrors = append(mirrors, MirrorListing{Name: m.MirrorName, SourceClusterID: m.SourceClusterID, Topics: m.TopicNames})
+			listing := MirrorListing{Name: m.MirrorName, SourceClusterID: m.SourceClusterID, Topics: m.TopicNames}
+			for _, o := range m.Origins {
+				if listing.Origins == nil {
+					listing.Origins = make(map[string][]string)
+				}
+				listing.Origins[o.TopicName] = o.ClusterIDs
+			}
+			mirrors = append(mirrors, listing)
 		}
 		return nil
 	})

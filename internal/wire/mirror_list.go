@@ -30,6 +30,16 @@ type ListedMirror struct {
 	SourceClusterID string
 	TopicCount      int32
 	TopicNames      []string
+	// Origins are told for topics that come from further than the source, with the
+	// names. A tagged field of ours, tag 0.
+	Origins []TopicOrigins
+}
+
+// TopicOrigins are the ids of the clusters from which a topic comes beyond its direct
+// source.
+type TopicOrigins struct {
+	TopicName  string
+	ClusterIDs []string
 }
 
 // ListClusterMirrorsResponse answers ListClusterMirrorsRequest.
@@ -52,7 +62,13 @@ func (m *ListClusterMirrorsResponse) code(c *mirrorCodec) {
 		c.string(&e.SourceClusterID)
 		c.int32(&e.TopicCount)
 		c.strings(&e.TopicNames)
-		c.tags()
+		c.tags(mirrorTag{0, len(e.Origins) > 0, func(c *mirrorCodec) {
+			mirrorArray(c, &e.Origins, func(c *mirrorCodec, o *TopicOrigins) {
+				c.string(&o.TopicName)
+				c.strings(&o.ClusterIDs)
+				c.tags()
+			})
+		}})
 	})
 	c.tags()
 }
