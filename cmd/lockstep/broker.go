@@ -191,7 +191,7 @@ func (b *broker) enter(ctx context.Context, live *liveConfig) error {
 	m, err := join(ctx, memberOptions{
 		Office: b.controller, Registration: b.registration(), Applied: b.applied.Load, Others: b.others,
 		Interval: b.cfg.Duration("broker.heartbeat.interval.ms"), Session: b.cfg.Duration("broker.session.timeout.ms"),
-		Clock: clock.System(), Logger: b.logger.With("part", "member"),
+		Clock: clock.System(), Logger: b.logger.With("part", "member"), Fail: b.fail,
 	})
 	if err != nil {
 		return fmt.Errorf("register broker %d: %w", b.nodeID, errors.Join(context.Cause(ctx), err))
@@ -225,6 +225,7 @@ func (b *broker) registration() controller.RegisterBroker {
 	r := controller.RegisterBroker{
 		ID: b.nodeID, Rack: b.cfg.String("broker.rack"), Endpoints: b.endpoints,
 		Durability: b.cfg.String("durability"), PreviousEpoch: b.lastStop,
+		Restored: b.controller.Image().Restored,
 	}
 	rand.Read(r.Incarnation[:])
 	return r

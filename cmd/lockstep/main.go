@@ -77,6 +77,7 @@ func newRootCommand() *cobra.Command {
 		newDumpLogCommand(),
 		newRepairCommand(),
 		newControllersCommand(),
+		newMetadataCommand(),
 		newPerfCommand(),
 		newVerifyCommand(),
 		newDemoCommand(),

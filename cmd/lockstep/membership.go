@@ -29,6 +29,8 @@ type memberOptions struct {
 	Interval, Session time.Duration
 	Clock             clock.Clock
 	Logger            *slog.Logger
+	// Fail ends this process: the cluster is not the one that it knows.
+	Fail func(error)
 }
 
 // member keeps this broker in its cluster: it registers, sends heartbeats from a
@@ -159,7 +161,10 @@ func (m *member) beat(ctx context.Context) bool {
 	case errors.Is(err, controller.ErrStaleBrokerEpoch), errors.Is(err, controller.ErrUnknownBroker):
 		m.o.Logger.Warn("the controller does not know this broker as it is; registering anew", "epoch", hb.Epoch, "err", err)
 		m.until.Store(-1)
-		if err := m.register(try); err != nil {
+		if err := m.register(try); errors.Is(err, controller.ErrOtherMetadata) {
+			m.o.Fail(err)
+			return true // there is no hurry any more
+		} else if err != nil {
 			m.o.Logger.Warn("registration failed", "err", err)
 			return false
 		}

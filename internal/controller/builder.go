@@ -133,6 +133,8 @@ func (b *builder) applyOne(c Change, revision int64) error {
 		b.ed.SetNextProducerID(c.Next)
 	case setClusterID:
 		b.ed.SetClusterID(c.ID)
+	case setRestored:
+		b.ed.SetRestored(c.ID)
 	default:
 		return fmt.Errorf("apply %T: unknown change", c)
 	}

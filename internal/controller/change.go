@@ -85,6 +85,7 @@ type (
 
 	setProducerIDs struct{ Next int64 }
 	setClusterID   struct{ ID string }
+	setRestored    struct{ ID string }
 )
 
 func (c putTopic) topic() metadata.TopicID         { return c.ID }
@@ -108,3 +109,4 @@ func (putACL) topic() metadata.TopicID             { return metadata.TopicID{} }
 func (deleteACL) topic() metadata.TopicID          { return metadata.TopicID{} }
 func (setProducerIDs) topic() metadata.TopicID     { return metadata.TopicID{} }
 func (setClusterID) topic() metadata.TopicID       { return metadata.TopicID{} }
+func (setRestored) topic() metadata.TopicID        { return metadata.TopicID{} }

@@ -137,7 +137,7 @@ func (w *testCluster) leader() (active, other *Controller) {
 
 func (w *testCluster) broker(c *Controller, id int32) (epoch int64) {
 	w.t.Helper()
-	epoch, err := c.RegisterBroker(w.t.Context(), RegisterBroker{ID: id, Incarnation: [16]byte{byte(id)}, PreviousEpoch: -1})
+	epoch, err := c.RegisterBroker(w.t.Context(), RegisterBroker{ID: id, Incarnation: [16]byte{byte(id)}, PreviousEpoch: -1, Restored: c.Image().Restored})
 	if err == nil {
 		_, err = c.Heartbeat(w.t.Context(), Heartbeat{Broker: id, Epoch: epoch, Revision: c.Image().Revision})
 	}

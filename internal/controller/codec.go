@@ -20,6 +20,8 @@ import (
 //
 //	lockstep/format                       number of this layout
 //	lockstep/cluster                      cluster id
+//	lockstep/restoring                    id of the backup that is being restored
+//	lockstep/restored                     id of the backup that the cluster began with
 //	lockstep/secret                       fingerprint of the key that cluster.secret gives
 //	lockstep/chain                        put by every transaction; see term
 //	lockstep/election/<lease>             the controller election
@@ -158,6 +160,8 @@ func (c codec) encode(change Change) (write, error) {
 		return write{keyProducerIDs, strconv.AppendInt(nil, ch.Next, 10)}, nil
 	case setClusterID:
 		return write{keyCluster, []byte(ch.ID)}, nil
+	case setRestored:
+		return write{keyRestored, []byte(ch.ID)}, nil
 	}
 	return write{}, fmt.Errorf("encode %T: unknown change", change)
 }
@@ -195,8 +199,10 @@ func (c codec) decode(key string, value []byte, revision int64) (Change, error) 
 func (c codec) decodeKey(key string, value []byte, revision int64) (Change, error) {
 	deleted := value == nil
 	switch key {
-	case keyChain, keySecret:
+	case keyChain, keySecret, keyRestoring:
 		return nil, nil
+	case keyRestored:
+		return setRestored{string(value)}, nil
 	case keyFormat:
 		if deleted || string(value) != strconv.Itoa(formatVersion) {
 			return nil, fmt.Errorf("%w: format %q, this binary reads %d", errBadRecord, value, formatVersion)

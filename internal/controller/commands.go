@@ -15,6 +15,9 @@ type RegisterBroker struct {
 	// PreviousEpoch is the broker epoch under which the process before this one
 	// stopped cleanly, everything flushed; -1 if it did not, or there was none.
 	PreviousEpoch int64
+	// Restored is the backup that the metadata began with which this process has
+	// followed since its start ([metadata.Image.Restored]).
+	Restored string
 }
 
 // BrokerEpoch names one registration of a broker.

@@ -32,7 +32,8 @@ type Controller struct {
 	callsWG sync.WaitGroup
 	nodes   *nodes
 	// up is etcd once it serves: calls of other nodes come before that.
-	up atomic.Pointer[store]
+	up     atomic.Pointer[store]
+	staged *Backup // what waits to be restored; nil: nothing
 	// joining is held while a member is added.
 	joining sync.Mutex
 
@@ -94,6 +95,9 @@ func Open(ctx context.Context, o Options) (_ *Controller, err error) {
 		return nil, err
 	}
 	c.codec = codec{seal}
+	if err := c.openStaged(); err != nil {
+		return nil, err
+	}
 	if err := c.connect(); err != nil {
 		return nil, err
 	}
@@ -189,6 +193,9 @@ func (c *Controller) prepare(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := c.restore(ctx); err != nil {
+		return err
+	}
 	if err := c.found(ctx); err != nil {
 		return err
 	}
@@ -213,9 +220,9 @@ func (c *Controller) found(ctx context.Context) error {
 		id = drawn.String()
 	}
 	resp, err := c.etcd.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(keyFormat), "=", 0)).
+		If(clientv3.Compare(clientv3.CreateRevision(keyFormat), "=", 0), clientv3.Compare(clientv3.CreateRevision(keyRestoring), "=", 0)).
 		Then(clientv3.OpPut(keyFormat, strconv.Itoa(formatVersion)), clientv3.OpPut(keyCluster, id)).
-		Else(clientv3.OpGet(keyFormat)).
+		Else(clientv3.OpGet(keyFormat), clientv3.OpGet(keyRestoring)).
 		Commit()
 	if err != nil {
 		return fmt.Errorf("read metadata: %w", err)
@@ -225,6 +232,9 @@ func (c *Controller) found(ctx context.Context) error {
 		return nil
 	}
 	kvs := resp.Responses[0].GetResponseRange().Kvs
+	if len(kvs) == 0 && len(resp.Responses[1].GetResponseRange().Kvs) > 0 {
+		return fmt.Errorf("metadata in %s: a restore was interrupted: restore the same backup again", c.o.where())
+	}
 	if len(kvs) == 0 || string(kvs[0].Value) != strconv.Itoa(formatVersion) {
 		return fmt.Errorf("metadata in %s: %w: its format is not %d", c.o.where(), errBadRecord, formatVersion)
 	}

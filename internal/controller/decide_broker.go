@@ -15,6 +15,9 @@ func decideRegisterBroker(img *metadata.Image, c registerBroker) ([]Change, erro
 	if c.ID < 0 {
 		return nil, fmt.Errorf("%w: broker id %d", ErrInvalidRequest, c.ID)
 	}
+	if c.Restored != img.Restored {
+		return nil, fmt.Errorf("%w: broker %d: restart it", ErrOtherMetadata, c.ID)
+	}
 	b := &metadata.Broker{
 		ID: c.ID, Incarnation: c.Incarnation, Epoch: img.Revision + 1, Rack: c.Rack, Endpoints: slices.Clone(c.Endpoints),
 		Durability: c.Durability, Fenced: true,

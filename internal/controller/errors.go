@@ -48,5 +48,9 @@ var (
 	ErrNotStopped                  = errors.New("mirror topic is not stopped")         // 146
 )
 
+// ErrOtherMetadata is a process that has followed the metadata since before they were
+// restored from a backup: what it knows is of another cluster.
+var ErrOtherMetadata = errors.New("the metadata were restored from a backup since this process was started")
+
 // ErrClosed is returned once the controller is closing.
 var ErrClosed = errors.New("controller is closed")

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -157,6 +158,41 @@ func TestExternalEtcd(t *testing.T) {
 	create(t, other, "after", 1)
 	if !other.Leading() || other.Image().Topic("orders") == nil || other.Image().ClusterID == "somebody else's" {
 		t.Errorf("leading %v\n%s", other.Leading(), show(other.Image()))
+	}
+	// A backup goes into another corner of the same etcd, where there is nothing yet.
+	b, err := TakeBackup(t.Context(), options(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := b.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Restore(t.Context(), options(3), file); !errors.Is(err, ErrNotEmpty) {
+		t.Errorf("restored over what is there: %v", err)
+	}
+	elsewhere := func(node int32) Options {
+		o := options(node)
+		o.External.Prefix = "site-b/"
+		return o
+	}
+	user, err := clientv3.New(clientv3.Config{Endpoints: []string{"https://" + addr}, TLS: tlsConfig, DialTimeout: 10 * time.Second, Username: "root", Password: "pw"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer user.Close()
+	must(user.Put(t.Context(), "site-b/"+keyRestoring, b.ID)) // one that was cut short is gone on with
+	if c, err := Open(t.Context(), elsewhere(4)); err == nil || !strings.Contains(err.Error(), "interrupted") {
+		t.Errorf("half a restore: %v, %v", c, err)
+	}
+	for range 2 {
+		if _, staged, err := Restore(t.Context(), elsewhere(4), file); (err != nil || staged) && !errors.Is(err, ErrNotEmpty) {
+			t.Fatal(err)
+		}
+	}
+	w.start(elsewhere(4))
+	if img := w.nodes[4].Image(); img.Topic("orders") == nil || img.Topic("after") == nil || img.ClusterID != other.Image().ClusterID || img.Restored != b.ID {
+		t.Errorf("restored:\n%s", show(img))
 	}
 	if conn, err := net.Dial("tcp", active.o.Advertised); err == nil {
 		conn.Close()

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockstep-kafka/lockstep/internal/clock"
@@ -231,42 +232,29 @@ func (f *follower) advanceLocked(revision int64) {
 func (f *follower) read(ctx context.Context) error {
 	var (
 		changes  []Change
-		revision int64
+		at       int64
 		standing office
-		key      = keyRoot
-		end      = clientv3.GetPrefixRangeEnd(keyRoot)
 	)
-	for {
-		resp, err := f.client.Get(ctx, key, clientv3.WithRange(end), clientv3.WithRev(revision), clientv3.WithLimit(readPageLimit))
-		if err != nil {
-			return fmt.Errorf("read metadata: %w", err)
+	err := readStore(ctx, f.client, func(kv *mvccpb.KeyValue, revision int64) error {
+		at = revision
+		if isElectionKey(string(kv.Key)) {
+			standing = standing.with(parseContender(kv))
 		}
-		if revision == 0 {
-			revision = resp.Header.Revision // all pages show this one
+		c, err := f.codec.decode(string(kv.Key), present(kv.Value), kv.ModRevision)
+		if c != nil {
+			changes = append(changes, c)
 		}
-		for _, kv := range resp.Kvs {
-			if isElectionKey(string(kv.Key)) {
-				standing = standing.with(parseContender(kv))
-			}
-			c, err := f.codec.decode(string(kv.Key), present(kv.Value), kv.ModRevision)
-			if err != nil {
-				return fmt.Errorf("read metadata: %w", err)
-			}
-			if c != nil {
-				changes = append(changes, c)
-			}
-		}
-		if !resp.More {
-			break
-		}
-		key = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	f.meters.fullReads.Inc()
 	b := newBuilder(metadata.NewImage())
-	if err := b.apply(changes, revision); err != nil {
+	if err := b.apply(changes, at); err != nil {
 		return fmt.Errorf("read metadata: %w", err)
 	}
-	img := b.ed.Image(revision)
+	img := b.ed.Image(at)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.mu.revision != 0 {
@@ -277,6 +265,6 @@ func (f *follower) read(ctx context.Context) error {
 	f.mu.builder = b
 	f.mu.office = standing
 	f.current.Store(img)
-	f.advanceLocked(revision)
+	f.advanceLocked(at)
 	return nil
 }

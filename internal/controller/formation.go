@@ -49,6 +49,8 @@ type (
 		ClusterID string       `json:",omitempty"`
 		// Voters are those of its configuration.
 		Voters string
+		// Restores is the id of a backup with which it wants to found.
+		Restores string `json:",omitempty"`
 	}
 	joinCall struct {
 		Node int32
@@ -133,7 +135,7 @@ func (c *Controller) checkOthers(ctx context.Context, others []string) error {
 
 // consider asks the others once. A text says what has to be waited for.
 func (c *Controller) consider(ctx context.Context, others []string) (f formation, wait string, err error) {
-	fresh, foreign := 0, 0
+	fresh, foreign, restores := 0, 0, c.stagedID()
 	var last error
 	for _, addr := range others {
 		a, err := c.identify(ctx, addr)
@@ -149,8 +151,11 @@ func (c *Controller) consider(ctx context.Context, others []string) (f formation
 			wait = fmt.Sprintf("the controller at %s waits for the majority of its cluster", addr)
 		case len(c.o.Voters) > 1 && a.Voters != votersText(c.o.Voters):
 			return f, "", fmt.Errorf("controller.quorum.voters: %q here, %q at %s; the same is needed on all controllers", votersText(c.o.Voters), a.Voters, addr)
+		case a.Restores != "" && restores != "" && a.Restores != restores:
+			return f, "", fmt.Errorf("the controller at %s, or another one, has another backup to restore than this node: %s and %s", addr, a.Restores, restores)
 		default:
 			fresh++
+			restores = max(restores, a.Restores)
 		}
 	}
 	switch {
@@ -162,7 +167,7 @@ func (c *Controller) consider(ctx context.Context, others []string) (f formation
 		for _, v := range c.o.Voters {
 			members = append(members, memberName(v.ID)+"="+peerURL(v.Addr))
 		}
-		return formation{members: strings.Join(members, ",")}, "", beginFounding(c.o.Dir)
+		return formation{members: strings.Join(members, ",")}, "", beginFounding(c.o.Dir, restores)
 	case fresh == len(others):
 		return f, "none of controller.quorum.bootstrap.servers is in a cluster yet; name all controllers in controller.quorum.voters to found one", nil
 	case wait == "":
@@ -232,10 +237,16 @@ func isFounding(dir string) bool {
 	return err == nil
 }
 
-func beginFounding(dir string) error {
+// foundingRestores tells whether a cluster is being founded with a backup.
+func foundingRestores(dir string) bool {
+	id, err := os.ReadFile(filepath.Join(dir, foundingFile))
+	return err == nil && len(id) > 0
+}
+
+func beginFounding(dir, restores string) error {
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, foundingFile), nil, 0o600)
+		err = os.WriteFile(filepath.Join(dir, foundingFile), []byte(restores), 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("metadata directory: %w", err)
@@ -252,7 +263,7 @@ func endFounding(dir string) error {
 
 // answerIdentify says what this node is.
 func (c *Controller) answerIdentify(_ context.Context, _ *identifyCall) *identifyAnswer {
-	a := &identifyAnswer{Node: c.o.NodeID, Voters: votersText(c.o.Voters), Fresh: !hasMember(c.o.Dir) || isFounding(c.o.Dir)}
+	a := &identifyAnswer{Node: c.o.NodeID, Voters: votersText(c.o.Voters), Fresh: !hasMember(c.o.Dir) || isFounding(c.o.Dir), Restores: c.stagedID()}
 	if e := c.up.Load(); e != nil && e.member != nil {
 		a.Member, a.Members, a.ClusterID = true, membersOf(e.member.Server.Cluster().Members()), c.Image().ClusterID
 	}

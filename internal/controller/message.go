@@ -108,6 +108,7 @@ var sentinels = map[string]error{
 	"ErrMirrorNotEmpty":              ErrMirrorNotEmpty,
 	"ErrMirrorStates":                ErrMirrorStates,
 	"ErrNotStopped":                  ErrNotStopped,
+	"ErrOtherMetadata":               ErrOtherMetadata,
 	"ErrClosed":                      ErrClosed,
 	"Canceled":                       context.Canceled,
 	"DeadlineExceeded":               context.DeadlineExceeded,

@@ -22,6 +22,7 @@ func (img *Image) Edit() *Editor {
 		next: &Image{
 			Revision:       img.Revision,
 			ClusterID:      img.ClusterID,
+			Restored:       img.Restored,
 			NextProducerID: img.NextProducerID,
 			topics:         img.topics.Clone(),
 			ids:            img.ids.Clone(),
@@ -169,6 +170,9 @@ func (e *Editor) DeleteACL(a ACL) {
 	e.next.acls.Delete(a)
 	e.acls = true
 }
+
+// SetRestored names the backup that the cluster began with.
+func (e *Editor) SetRestored(id string) { e.next.Restored = id }
 
 // SetClusterID names the cluster.
 func (e *Editor) SetClusterID(id string) { e.next.ClusterID = id }

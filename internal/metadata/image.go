@@ -19,6 +19,9 @@ type Image struct {
 	Revision int64
 	// ClusterID is the 22 character id of this cluster, given at its first start.
 	ClusterID string
+	// Restored is the id of the backup that the metadata began with, empty if they did
+	// with none. What was decided after that backup is not known to them.
+	Restored string
 	// NextProducerID is the first producer id that no broker has been given.
 	NextProducerID int64
 

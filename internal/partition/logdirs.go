@@ -194,7 +194,7 @@ func (d *logDirs) reportStrays() {
 			continue
 		}
 		slices.Sort(paths)
-		d.logger.Warn("logs of no known topic are left alone: delete or move them by hand while the server is stopped",
+		d.logger.Warn("logs of no known replica are left alone: delete or move them by hand while the server is stopped",
 			"dir", dir.path, "logs", len(paths), "paths", paths[:min(len(paths), maxStrays)])
 	}
 }

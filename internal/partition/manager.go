@@ -89,6 +89,8 @@ type Manager struct {
 	// Of the goroutine that calls Apply.
 	defaults map[string]string
 	image    *metadata.Image // the last one applied
+	// keepStrays says that logs which were not opened are not removed.
+	keepStrays bool
 
 	mu struct {
 		sync.RWMutex
@@ -134,9 +136,11 @@ func newManager(o Options) *Manager {
 //
 // Logs on disk whose topic the image does not know are left alone: missing
 // metadata is never read as "delete it". One that the image gives to other brokers
-// is removed, also if that happened while this one was down.
+// is removed, also if that happened while this one was down; but not if the metadata
+// were restored from a backup, which may be older than the move to here.
 func (m *Manager) Apply(prev, next *metadata.Image) {
 	m.shared.applied(prev, next)
+	m.keepStrays = next.Restored != ""
 	if prev != nil {
 		for _, t := range prev.Topics() {
 			if next.TopicByID(t.ID) == nil {
@@ -250,6 +254,11 @@ func (m *Manager) applyTopic(c *topicChange) {
 		m.remove(t.Name, p)
 	}
 	for _, id := range c.strays {
+		if m.keepStrays {
+			m.o.Logger.Warn("log of a replica that is another broker's by the restored metadata is left alone: the backup may be older than its move to here; move it away by hand while the server is stopped",
+				"topic", t.Name, "log", id.String())
+			continue
+		}
 		m.o.Logger.Info("log of a replica that is another broker's by now is removed", "topic", t.Name, "partition", id.Partition)
 		if err := m.removeLog(id, nil); err != nil {
 			m.o.Logger.Error("log could not be removed", "topic", t.Name, "partition", id.Partition, "err", err)
