@@ -131,7 +131,8 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 		ProducerExpiration: cfg.Duration("producer.id.expiration.ms"),
 		Cleaner:            live.cleaner(),
 		Lease:              b.lease, ReplicaLag: cfg.Duration("replica.lag.time.max.ms"),
-		AlterISR: replica.AlterISR(b.controller, b.nodeID, b.brokerEpoch),
+		PromptWatermark: cfg.RackAware(),
+		AlterISR:        replica.AlterISR(b.controller, b.nodeID, b.brokerEpoch),
 	})
 	manager.Store(b.partitions)
 	if b.peers, err = newPeers(cfg, b); err != nil {
@@ -500,6 +501,7 @@ func newServer(ctx context.Context, cfg *config.Config, live *liveConfig, b *bro
 	o := kafka.Options{
 		NodeID: b.nodeID, Listeners: listeners, Controller: b.controller, Partitions: b.partitions, Groups: b.groups, Transactions: b.txns, Peers: b.peers,
 		Mirrors: mirror.NewCoordinator(b.mirrors), Clock: clock.System(), Logger: b.logger.With("part", "kafka"), LogLevel: live.level,
+		RackAware:                  cfg.RackAware(),
 		AutoCreateTopics:           cfg.Bool("auto.create.topics.enable"),
 		AutoCreatePartitions:       int32(cfg.Int("num.partitions")),
 		AutoCreateReplicas:         int16(cfg.Int("default.replication.factor")),

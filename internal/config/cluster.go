@@ -38,11 +38,17 @@ var clusterKeys = []key{
 	{name: "replica.fetch.wait.max.ms", kind: milliseconds, def: "500", min: 1, max: 60000, doc: "Longest time a leader waits for records before it answers a replica; below replica.lag.time.max.ms, or idle replicas would fall out of sync."},
 	{name: "replica.fetch.backoff.ms", kind: milliseconds, def: "1000", min: 1, max: 600000, doc: "Pause after a failed fetch before a replica asks its leader again."},
 	{name: "replica.socket.timeout.ms", kind: milliseconds, def: "30000", min: 100, max: 600000, doc: "How long a broker waits for another one's answer; above replica.fetch.wait.max.ms."},
-	{name: "replica.selector.class", kind: text, def: "", doc: "Empty, or org.apache.kafka.common.replica.LeaderSelector: everybody reads from the leader. Another one is refused."},
+	{name: "replica.selector.class", kind: text, def: "", doc: "Empty, or org.apache.kafka.common.replica.LeaderSelector: everybody reads from the leader. org.apache.kafka.common.replica.RackAwareReplicaSelector: a consumer with client.rack reads from a replica whose broker.rack is the same, if there is one. The same on all brokers; another one is refused."},
 }
 
-// leaderSelector is the one value of replica.selector.class.
-const leaderSelector = "org.apache.kafka.common.replica.LeaderSelector"
+// Values of replica.selector.class.
+const (
+	leaderSelector    = "org.apache.kafka.common.replica.LeaderSelector"
+	rackAwareSelector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+)
+
+// RackAware tells whether consumers are sent to replicas in their rack.
+func (c *Config) RackAware() bool { return c.String("replica.selector.class") == rackAwareSelector }
 
 // IsBroker tells whether this process has the role of a broker.
 func (c *Config) IsBroker() bool { return c.hasRole("broker") }
@@ -122,9 +128,9 @@ func (c *Config) checkCluster() []error {
 	below("replica.fetch.wait.max.ms", "replica.lag.time.max.ms")
 	below("replica.fetch.wait.max.ms", "replica.socket.timeout.ms")
 	switch v := c.String("replica.selector.class"); v {
-	case "", leaderSelector:
+	case "", leaderSelector, rackAwareSelector:
 	default:
-		errs = append(errs, fmt.Errorf("replica.selector.class: %q is not %s: consumers read from the leader only", v, leaderSelector))
+		errs = append(errs, fmt.Errorf("replica.selector.class: %q is neither %s nor %s", v, leaderSelector, rackAwareSelector))
 	}
 	return errs
 }

@@ -59,6 +59,7 @@ var service = grpc.ServiceDesc{
 		unary("Join", (*Controller).answerJoin),
 		unary("Members", (*Controller).answerMembers),
 		unary("Remove", (*Controller).answerRemove),
+		unary("Quorum", (*Controller).answerQuorum),
 	},
 	Streams: []grpc.StreamDesc{{StreamName: "Stay", ServerStreams: true, Handler: func(srv any, stream grpc.ServerStream) error {
 		in := new(stayCall)

@@ -30,6 +30,7 @@ type Fetch struct {
 	BrokerEpoch int64 // -1: not told
 	End         int64
 	Durable     int64
+	Start       int64 // of its log, -1: not told
 }
 
 // Tracker is the leader's view of its replicas in one leadership.
@@ -55,6 +56,7 @@ type member struct {
 	counts      bool  // in the ISR or in the proposed one
 	end         int64 // -1: unknown
 	durable     int64
+	start       int64 // of its log, -1: unknown
 	brokerEpoch int64
 	// caughtUp is when the replica last had everything that the leader had at that
 	// moment. goal is the leader's end at goalAt: the replica that reaches it has
@@ -105,7 +107,7 @@ func (t *Tracker) keep(old []member, id int32, now time.Time) {
 		}
 	}
 	// A new leader gives everybody the whole time to show up.
-	t.members = append(t.members, member{id: id, end: -1, durable: -1, brokerEpoch: -1, goal: -1, caughtUp: now})
+	t.members = append(t.members, member{id: id, end: -1, durable: -1, start: -1, brokerEpoch: -1, goal: -1, caughtUp: now})
 }
 
 func (t *Tracker) count() {
@@ -171,6 +173,7 @@ func (t *Tracker) Fetched(f Fetch, now time.Time) (moved bool) {
 		return false
 	}
 	m.end, m.durable, m.brokerEpoch = f.End, f.Durable, f.BrokerEpoch
+	m.start = max(m.start, f.Start)
 	m.lastFetch, m.fetchedSince = now, true
 	t.caughtUp(m, now)
 	return t.advance()
@@ -295,6 +298,7 @@ type State struct {
 	ID           int32
 	InSync       bool
 	End, Durable int64 // -1: unknown
+	Start        int64 // of its log, -1: unknown
 	LastFetch    time.Time
 	CaughtUp     time.Time
 }
@@ -303,7 +307,7 @@ type State struct {
 func (t *Tracker) States() []State {
 	out := make([]State, 0, len(t.members))
 	for _, m := range t.members {
-		out = append(out, State{ID: m.id, InSync: m.inISR, End: m.end, Durable: m.durable, LastFetch: m.lastFetch, CaughtUp: m.caughtUp})
+		out = append(out, State{ID: m.id, InSync: m.inISR, End: m.end, Durable: m.durable, Start: m.start, LastFetch: m.lastFetch, CaughtUp: m.caughtUp})
 	}
 	return out
 }

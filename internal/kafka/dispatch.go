@@ -140,6 +140,7 @@ func (s *Server) registerAll() {
 	s.registerDescribeUserScramCredentials()
 	s.registerAlterUserScramCredentials()
 	s.registerDescribeCluster()
+	s.registerDescribeQuorum()
 	s.registerWriteTxnMarkers()
 	s.registerDescribeProducers()
 	s.registerGroups()

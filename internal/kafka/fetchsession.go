@@ -44,6 +44,7 @@ type fetchPart struct {
 	maxBytes     int32
 	currentEpoch int32
 	lastEpoch    int32
+	followerFrom int64 // a follower's log start
 
 	// told says that the offsets below are what the client knows; an answer
 	// with an error clears it, so that the recovery is told too.
@@ -54,6 +55,7 @@ type fetchPart struct {
 func (p *fetchPart) set(from *kmsg.FetchRequestTopicPartition) {
 	p.offset, p.maxBytes = from.FetchOffset, from.PartitionMaxBytes
 	p.currentEpoch, p.lastEpoch = from.CurrentLeaderEpoch, from.LastFetchedEpoch
+	p.followerFrom = from.LogStartOffset
 }
 
 // session is one client's cached fetch.

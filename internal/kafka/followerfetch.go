@@ -276,10 +276,12 @@ func (a *followerAnswer) readPart(part *followerPart) {
 			AtLeastOne:         a.bytes == 0,
 			CurrentLeaderEpoch: part.currentEpoch,
 			LastFetchedEpoch:   part.lastEpoch,
-		}, partition.Replica{ID: a.f.replica, BrokerEpoch: a.f.broker, Durable: part.durable})
+		}, partition.Replica{ID: a.f.replica, BrokerEpoch: a.f.broker, Durable: part.durable, LogStart: part.followerFrom})
 	}
 	a.bytes += r.read.View.Len()
-	a.urgent = a.urgent || r.err != nil || r.read.Diverging != nil
+	a.urgent = a.urgent || r.err != nil || r.read.Diverging != nil ||
+		// Consumers read from the follower as far as it has been told (KIP-392).
+		a.f.server.o.RackAware && part.told && r.read.HighWatermark > part.highWatermark
 }
 
 // changed are the results that the follower has to hear of.

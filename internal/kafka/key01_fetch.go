@@ -23,6 +23,8 @@ import (
 //     consumers) below the high watermark, with read_committed below the last
 //     stable offset together with the aborted transactions.
 //   - Serves the brokers of the cluster up to the log's end, see followerfetch.go.
+//   - Sends consumers that say their rack to a replica there, and serves consumers as
+//     a follower, see replicaselector.go (KIP-392).
 //   - Waits until min_bytes are there, at most max_wait_ms. Any error or
 //     diverging epoch ends the wait.
 //   - The first batch of an answer is sent whole even where it exceeds every
@@ -36,7 +38,7 @@ import (
 //   - v5: log_start_offset
 //   - v7: sessions (KIP-227)
 //   - v9: current leader epoch, fencing (KIP-320)
-//   - v11: rack; preferred_read_replica stays -1
+//   - v11: rack and preferred_read_replica (KIP-392)
 //   - v12: flexible; last fetched epoch, diverging epoch and current leader
 //   - v13: topics by id (KIP-516)
 //   - v15: replica id moves to a tagged field
@@ -54,6 +56,7 @@ type fetchResult struct {
 	partition *partition.Partition // nil: not here
 	read      partition.ReadResult
 	err       error
+	preferred int32 // whom to ask instead (KIP-392), 0 for nobody, else its id + 1
 }
 
 func (s *Server) fetch(r *request, body []byte) error {
@@ -88,7 +91,7 @@ func (s *Server) fetch(r *request, body []byte) error {
 	}
 	release() // nothing of the request is needed beyond its few numbers
 
-	f := fetcher{server: s, req: req, results: make([]fetchResult, len(scope.parts)), budget: min(int(req.MaxBytes), s.o.FetchMaxBytes)}
+	f := fetcher{server: s, conn: c, req: req, results: make([]fetchResult, len(scope.parts)), budget: min(int(req.MaxBytes), s.o.FetchMaxBytes)}
 	if s.quotas.Limits(quota.Fetch) {
 		user, client := r.who()
 		f.budget = s.quotas.MaxAnswer(quota.Fetch, user, client, f.budget)
@@ -136,6 +139,7 @@ func (c *conn) ownSession(id int32) {
 // enough.
 type fetcher struct {
 	server  *Server
+	conn    *conn
 	req     *kmsg.FetchRequest
 	results []fetchResult
 	bytes   int
@@ -238,17 +242,34 @@ func (f *fetcher) readAll() {
 			f.urgent = true
 			continue
 		}
+		room := max(0, min(int(r.part.maxBytes), f.budget-f.bytes))
+		r.preferred = f.prefer(r)
+		if r.preferred > 0 {
+			room = 0 // the client gets its records there
+		}
 		r.read, r.err = r.partition.Read(partition.ReadRequest{
 			Offset:             r.part.offset,
-			MaxBytes:           max(0, min(int(r.part.maxBytes), f.budget-f.bytes)),
-			AtLeastOne:         f.bytes == 0,
+			MaxBytes:           room,
+			AtLeastOne:         f.bytes == 0 && r.preferred == 0,
+			AnyReplica:         f.req.Version >= minAnyReplicaFetch,
 			Isolation:          f.req.IsolationLevel,
 			CurrentLeaderEpoch: r.part.currentEpoch,
 			LastFetchedEpoch:   r.part.lastEpoch,
 		})
+		if r.err != nil || r.read.Diverging != nil {
+			r.preferred = 0
+		}
 		f.bytes += r.read.View.Len()
-		f.urgent = f.urgent || r.err != nil || r.read.Diverging != nil
+		f.urgent = f.urgent || r.err != nil || r.read.Diverging != nil || r.preferred > 0
 	}
+}
+
+// prefer answers the id + 1 of a replica that is nearer to the client, 0 if none is.
+func (f *fetcher) prefer(r *fetchResult) int32 {
+	if !f.server.o.RackAware || f.req.Rack == "" || f.req.Version < minAnyReplicaFetch {
+		return 0
+	}
+	return f.server.preferredReplica(f.conn, f.server.o.Controller.Image(), r.partition, f.req.Rack, r.part.offset) + 1
 }
 
 func (f *fetcher) releaseViews() {
@@ -282,7 +303,7 @@ func (c *conn) refuseFetch(r *request, req *kmsg.FetchRequest, code *kerr.Error)
 // changed tells whether a session's client has to hear of a result.
 func (r *fetchResult) changed() bool {
 	p := r.part
-	return r.err != nil || r.read.View.Len() > 0 || r.read.Diverging != nil || !p.told ||
+	return r.err != nil || r.preferred > 0 || r.read.View.Len() > 0 || r.read.Diverging != nil || !p.told ||
 		p.highWatermark != r.read.HighWatermark || p.lastStable != r.read.LastStable || p.logStart != r.read.LogStart
 }
 
@@ -402,7 +423,7 @@ func (w *fetchWriter) part(r *fetchResult) (leader int32) {
 	}
 	w.aborted(r)
 	if w.version >= 11 {
-		w.int32(-1) // preferred read replica
+		w.int32(r.preferred - 1)
 	}
 	w.bytesLen(r.read.View.Len())
 	if r.read.View.Len() > 0 {

@@ -62,6 +62,9 @@ type Options struct {
 	// whose coordinator is one of them are asked about there.
 	Peers Peers
 
+	// RackAware sends consumers to the replica in their rack (replica.selector.class).
+	RackAware bool
+
 	// UnverifiedTransactions takes transactional batches of clients before
 	// transaction version 2 without asking whether their transaction is under way
 	// (transaction.partition.verification.enable=false).

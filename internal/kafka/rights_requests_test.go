@@ -178,6 +178,9 @@ func (w *secured) requests() []rightsRequest {
 		{"alter-user-scram-credentials", func() kmsg.Request {
 			return at(0, &kmsg.AlterUserSCRAMCredentialsRequest{Deletions: []kmsg.AlterUserSCRAMCredentialsRequestDeletion{{Name: gone, Mechanism: 1}}})
 		}},
+		{"describe-quorum", func() kmsg.Request {
+			return at(2, &kmsg.DescribeQuorumRequest{Topics: []kmsg.DescribeQuorumRequestTopic{{Topic: metadataTopic, Partitions: []kmsg.DescribeQuorumRequestTopicPartition{{}}}}})
+		}},
 		{"describe-cluster", func() kmsg.Request { return at(1, &kmsg.DescribeClusterRequest{EndpointType: 1}) }},
 		{"describe-producers", func() kmsg.Request {
 			return at(0, &kmsg.DescribeProducersRequest{Topics: []kmsg.DescribeProducersRequestTopic{{Topic: topic, Partitions: one}}})

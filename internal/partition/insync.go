@@ -74,7 +74,9 @@ type shared struct {
 	log   *slog.Logger
 	alter func(context.Context, []ISRChange) []ISRResult // nil: the ISR never changes
 	lag   time.Duration
-	image atomic.Pointer[metadata.Image]
+	// promptWatermark ends the wait of followers when the high watermark moves.
+	promptWatermark bool
+	image           atomic.Pointer[metadata.Image]
 
 	mu struct {
 		sync.Mutex
@@ -101,7 +103,7 @@ type isrProposal struct {
 
 func newShared(o *Options) *shared {
 	s := &shared{
-		lease: o.Lease, clock: o.Clock, log: o.Logger, alter: o.AlterISR, lag: o.ReplicaLag,
+		lease: o.Lease, clock: o.Clock, log: o.Logger, alter: o.AlterISR, lag: o.ReplicaLag, promptWatermark: o.PromptWatermark,
 		wakeISR: make(chan struct{}, 1), checkISR: make(chan struct{}, 1), wakeAcks: make(chan struct{}, 1),
 	}
 	s.mu.led, s.mu.late = make(map[*Partition]struct{}), make(map[*Partition]struct{})

@@ -51,6 +51,9 @@ type Options struct {
 	// place: the controller has answered its heartbeat within the session. Without
 	// one it answers that it leads nothing. It must be quick. Nil: always.
 	Lease func() bool
+	// PromptWatermark tells followers at once how far they may be read: consumers read
+	// from them (KIP-392).
+	PromptWatermark bool
 	// AlterISR asks the controller for changed ISRs, and answers in their order when
 	// the metadata here show what was taken. Nil: the ISR never changes.
 	AlterISR func(context.Context, []ISRChange) []ISRResult

@@ -264,6 +264,9 @@ func (p *Partition) publishLocked(old, next *view) []pendingAck {
 	}
 	p.view.Store(next)
 	p.log.SetHighWatermark(next.highWatermark)
+	if p.shared.promptWatermark && next.highWatermark != old.highWatermark {
+		p.tellFollowers() // our own disk may have been the last one that it waited for
+	}
 	return p.acks.take(next.highWatermark)
 }
 
@@ -322,6 +325,18 @@ func (v *view) usable() error {
 		return errBarred
 	case v.lease != nil && !v.lease() && !invariants.Planted("leaseIgnored"):
 		return fmt.Errorf("%w: its session with the controller may have ended", ErrNotLeader)
+	}
+	return nil
+}
+
+// readable answers why a consumer's fetch cannot be served, or nil. A follower serves
+// what it knows to be committed, also while nobody leads.
+func (v *view) readable(anyReplica bool) error {
+	switch {
+	case !anyReplica || v.leader || v.gone || v.offline != nil:
+		return v.usable()
+	case v.barred:
+		return errBarred
 	}
 	return nil
 }

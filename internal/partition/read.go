@@ -34,6 +34,8 @@ type ReadRequest struct {
 	Isolation          int8
 	CurrentLeaderEpoch int32 // -1: not checked
 	LastFetchedEpoch   int32 // -1: no divergence check
+	// AnyReplica says that a follower may answer (KIP-392).
+	AnyReplica bool
 }
 
 // ReadResult is one answer. The caller releases View when the bytes are sent.
@@ -48,13 +50,14 @@ type ReadResult struct {
 	LeaderEpoch   int32
 }
 
-// Read serves a consumer: nothing at or above the high watermark, for
+// Read serves a consumer, on a follower up to the high watermark that this one knows,
+// which may be less than the leader's: nothing at or above the high watermark, for
 // ReadCommitted nothing at or above the last stable offset. On an error the
 // result still carries the offsets and the leader that the answer needs.
 func (p *Partition) Read(r ReadRequest) (ReadResult, error) {
 	v := p.view.Load()
 	res := ReadResult{HighWatermark: -1, LastStable: -1, LogStart: -1, LeaderID: v.leaderID, LeaderEpoch: v.leaderEpoch}
-	if err := v.usable(); err != nil {
+	if err := v.readable(r.AnyReplica); err != nil {
 		return res, p.wrap(err)
 	}
 	if err := v.checkEpoch(r.CurrentLeaderEpoch); err != nil {

@@ -20,6 +20,7 @@ type Replica struct {
 	ID          int32
 	BrokerEpoch int64 // -1: not told
 	Durable     int64 // end of what it has on disk, -1: not told
+	LogStart    int64 // -1: not told
 }
 
 // ReadReplica serves a follower, up to the end of the log. Asking for an offset it
@@ -108,7 +109,7 @@ func (p *Partition) fetched(r ReadRequest, f Replica) (*sdk.EpochEnd, error) {
 	}
 	old := v
 	next := *old
-	p.tracker.Fetched(isr.Fetch{Replica: f.ID, BrokerEpoch: f.BrokerEpoch, End: r.Offset, Durable: f.Durable}, p.clock.Now())
+	p.tracker.Fetched(isr.Fetch{Replica: f.ID, BrokerEpoch: f.BrokerEpoch, End: r.Offset, Durable: f.Durable, Start: f.LogStart}, p.clock.Now())
 	p.takeWatermarkLocked(&next)
 	finished := p.publishLocked(old, &next)
 	moved := next.highWatermark != old.highWatermark
@@ -220,8 +221,9 @@ func (p *Partition) Unfollow(f *Follow) {
 // wakeFollowers ends the waits of followers: there are records, or an error.
 func (p *Partition) wakeFollowers() { p.markFollowers(true) }
 
-// tellFollowers lets them learn the new high watermark with their next answer.
-func (p *Partition) tellFollowers() { p.markFollowers(false) }
+// tellFollowers lets them learn the new high watermark with their next answer, or at
+// once where consumers read from them.
+func (p *Partition) tellFollowers() { p.markFollowers(p.shared.promptWatermark) }
 
 func (p *Partition) markFollowers(wake bool) {
 	p.waiters.Lock()
