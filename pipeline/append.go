@@ -198,6 +198,18 @@ func (p *Pipeline) full(now time.Time) bool {
 	return false
 }
 
+// heldPause is how often a partition whose Target takes nothing now is looked at again.
+const heldPause = 100 * time.Millisecond
+
+// heldTarget is a Target that may take no more for now, though it has room: a replica
+// that an operator slows down.
+type heldTarget interface{ Held() bool }
+
+func (p *Pipeline) held() bool {
+	target, ok := p.o.Target.(heldTarget)
+	return ok && target.Held()
+}
+
 // reject reacts to bytes that failed verification.
 func (w *Worker) reject(p *Pipeline, err error) {
 	var epoch *EpochError

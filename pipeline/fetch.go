@@ -38,6 +38,16 @@ func (w *Worker) prepare() (wait time.Duration) {
 			}
 			p.retryAt = time.Time{}
 		}
+		if p.held() {
+			if now.IsZero() {
+				now = w.o.Clock.Now()
+			}
+			p.retryAt = now.Add(heldPause)
+			if wait == 0 || heldPause < wait {
+				wait = heldPause
+			}
+			continue
+		}
 		w.ask(p)
 	}
 	w.req.MinBytes, w.req.MaxBytes = w.o.MinBytes, w.o.MaxBytes

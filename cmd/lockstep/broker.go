@@ -134,6 +134,7 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 		PromptWatermark: cfg.RackAware(),
 		AlterISR:        replica.AlterISR(b.controller, b.nodeID, b.brokerEpoch),
 	})
+	b.partitions.SetThrottles(live.throttles())
 	manager.Store(b.partitions)
 	if b.peers, err = newPeers(cfg, b); err != nil {
 		return nil, err

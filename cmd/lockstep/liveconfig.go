@@ -67,6 +67,9 @@ func (l *liveConfig) follow(b *broker, img *metadata.Image) {
 	if changed("log.cleaner.threads", "log.cleaner.dedupe.buffer.size", "log.cleaner.io.max.bytes.per.second", "log.cleaner.backoff.ms") {
 		b.partitions.SetCleaner(l.cleaner())
 	}
+	if changed("leader.replication.throttled.rate", "follower.replication.throttled.rate") {
+		b.partitions.SetThrottles(l.throttles())
+	}
 	if changed("mirror.metadata.refresh.interval.ms", "mirror.truncation.timeout.ms", "mirror.num.replica.fetchers") {
 		b.mirrors.Set(l.mirrors())
 	}
@@ -98,6 +101,11 @@ func (l *liveConfig) value(name string) string {
 func (l *liveConfig) int(name string) int {
 	n, _ := strconv.ParseInt(l.value(name), 10, 64) // validated before it was stored
 	return int(n)
+}
+
+// throttles are the bytes per second of throttled replicas, given and taken.
+func (l *liveConfig) throttles() (leader, follower int64) {
+	return int64(l.int("leader.replication.throttled.rate")), int64(l.int("follower.replication.throttled.rate"))
 }
 
 func (l *liveConfig) duration(name string) time.Duration {

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -38,6 +39,8 @@ var clusterKeys = []key{
 	{name: "replica.fetch.wait.max.ms", kind: milliseconds, def: "500", min: 1, max: 60000, doc: "Longest time a leader waits for records before it answers a replica; below replica.lag.time.max.ms, or idle replicas would fall out of sync."},
 	{name: "replica.fetch.backoff.ms", kind: milliseconds, def: "1000", min: 1, max: 600000, doc: "Pause after a failed fetch before a replica asks its leader again."},
 	{name: "replica.socket.timeout.ms", kind: milliseconds, def: "30000", min: 100, max: 600000, doc: "How long a broker waits for another one's answer; above replica.fetch.wait.max.ms."},
+	{name: "leader.replication.throttled.rate", kind: bytesize, def: "9223372036854775807", max: math.MaxInt64, dynamic: true, doc: "Bytes per second that this broker gives to others' replicas for what it leads and leader.replication.throttled.replicas of the topics lists. kafka-reassign-partitions.sh --throttle sets it and --verify takes it away."},
+	{name: "follower.replication.throttled.rate", kind: bytesize, def: "9223372036854775807", max: math.MaxInt64, dynamic: true, doc: "Bytes per second that this broker's replicas take together which are in follower.replication.throttled.replicas of their topics and not in sync; likewise."},
 	{name: "replica.selector.class", kind: text, def: "", doc: "Empty, or org.apache.kafka.common.replica.LeaderSelector: everybody reads from the leader. org.apache.kafka.common.replica.RackAwareReplicaSelector: a consumer with client.rack reads from a replica whose broker.rack is the same, if there is one. The same on all brokers; another one is refused."},
 }
 

@@ -3,6 +3,7 @@ package kafka
 import (
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -33,6 +34,9 @@ import (
 const TagDurable = 10001
 
 var replicaSent = obs.Counter("lockstep_replica_sent_bytes_total")
+
+// heldPause is how long an answer waits for the replication throttle.
+const heldPause = 100 * time.Millisecond
 
 // minFollowerFetch is the first version that tells the broker epoch (KIP-903).
 const minFollowerFetch = 15
@@ -212,12 +216,16 @@ type followerAnswer struct {
 	results []fetchResult
 	parts   []*followerPart // of results
 	skipped []*partition.Follow
+	held    []*partition.Follow // the replication throttle has no room for them
 }
 
 func (a *followerAnswer) readUntilEnough(r *request, minBytes int, wait time.Duration) {
 	a.read()
 	s := a.f.server
 	wait = min(wait, s.o.IdleTimeout)
+	if len(a.held) > 0 {
+		wait = min(wait, heldPause) // they are looked at with the next request
+	}
 	if a.enough(minBytes) || wait <= 0 || s.closing.Load() {
 		return
 	}
@@ -278,6 +286,9 @@ func (a *followerAnswer) readPart(part *followerPart) {
 			LastFetchedEpoch:   part.lastEpoch,
 		}, partition.Replica{ID: a.f.replica, BrokerEpoch: a.f.broker, Durable: part.durable, LogStart: part.followerFrom})
 	}
+	if r.read.HeldBack {
+		a.held = append(a.held, part.follow)
+	}
 	a.bytes += r.read.View.Len()
 	a.urgent = a.urgent || r.err != nil || r.read.Diverging != nil ||
 		// Consumers read from the follower as far as it has been told (KIP-392).
@@ -299,7 +310,7 @@ func (a *followerAnswer) changed() []fetchResult {
 // first the partitions that the answer had no room for, then those that brought
 // something, which the follower may have dropped.
 func (a *followerAnswer) again() {
-	for _, f := range a.skipped {
+	for _, f := range slices.Concat(a.skipped, a.held) {
 		a.f.queue.Add(f)
 	}
 	for i, part := range a.parts {

@@ -42,6 +42,10 @@ var topicDefaultKeys = map[string]string{
 var brokerTable = newTable(append(topicDefaultDefs(), []*ConfigDef{
 	{Name: GroupDefaultKey(GroupAssignmentInterval), Type: TypeInt, Default: "1000", check: atLeast(0),
 		Doc: "Default of " + GroupAssignmentInterval + " for groups that do not say."},
+	{Name: "follower.replication.throttled.rate", Type: TypeLong, Default: "9223372036854775807", check: atLeast(0),
+		Doc: "Bytes per second that this broker's replicas take together which are in follower.replication.throttled.replicas of their topics and not in sync."},
+	{Name: "leader.replication.throttled.rate", Type: TypeLong, Default: "9223372036854775807", check: atLeast(0),
+		Doc: "Bytes per second that this broker gives to others' replicas for what it leads and leader.replication.throttled.replicas of the topics lists."},
 	{Name: "log.cleaner.backoff.ms", Type: TypeLong, Default: "15000", check: atLeast(0),
 		Doc: "Time between two looks for logs to compact, when there was nothing to do."},
 	{Name: "log.cleaner.dedupe.buffer.size", Type: TypeLong, Default: "134217728", check: between(1<<20, 1<<40),

@@ -21,7 +21,9 @@ const (
 	// replicas (S000-1, spec 4.3). Read anew at every gate evaluation (C8).
 	MirrorULEConfig = "mirror.support.unclean.leader.election"
 	// MirrorThrottledReplicasConfig names the replicas under the mirror throttle.
-	MirrorThrottledReplicasConfig = "mirror.replication.throttled.replicas"
+	LeaderThrottledReplicasConfig   = "leader.replication.throttled.replicas"
+	FollowerThrottledReplicasConfig = "follower.replication.throttled.replicas"
+	MirrorThrottledReplicasConfig   = "mirror.replication.throttled.replicas"
 )
 
 const (
@@ -54,12 +56,12 @@ var topicTable = newTable([]*ConfigDef{
 		Doc: "Kept for Kafka's sake, without effect: what is on disk when is decided by durability."},
 	{Name: "flush.ms", Type: TypeLong, Default: maxLong, check: atLeast(0),
 		Doc: "Kept for Kafka's sake, without effect: what is on disk when is decided by durability."},
-	{Name: "follower.replication.throttled.replicas", Type: TypeList, Default: "", check: throttledReplicas,
-		Doc: "Replicas throttled on the follower: partition:broker,… or *. Taken and without effect."},
+	{Name: FollowerThrottledReplicasConfig, Type: TypeList, Default: "", check: throttledReplicas,
+		Doc: "Replicas that take no more than follower.replication.throttled.rate of their brokers until they are in sync: partition:broker,… or *."},
 	{Name: "index.interval.bytes", Type: TypeInt, Default: "4096", check: atLeast(0),
 		Doc: "Kept for Kafka's sake: the index here is not a file per segment."},
-	{Name: "leader.replication.throttled.replicas", Type: TypeList, Default: "", check: throttledReplicas,
-		Doc: "Replicas throttled on the leader: partition:broker,… or *. Taken and without effect."},
+	{Name: LeaderThrottledReplicasConfig, Type: TypeList, Default: "", check: throttledReplicas,
+		Doc: "Replicas that, leading, give those who are not in sync no more than leader.replication.throttled.rate of their brokers: partition:broker,… or *."},
 	{Name: "local.retention.bytes", Type: TypeLong, Default: "-2", check: atLeast(-2),
 		Doc: "Tiered storage is not supported; the value is kept and has no effect."},
 	{Name: "local.retention.ms", Type: TypeLong, Default: "-2", check: atLeast(-2),

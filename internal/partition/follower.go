@@ -25,6 +25,7 @@ var (
 	_ pipeline.Follower        = (*Follower)(nil)
 	_ pipeline.Restarter       = (*Follower)(nil)
 	_ interface{ Full() bool } = (*Follower)(nil)
+	_ interface{ Held() bool } = (*Follower)(nil)
 )
 
 // WaitsForDisk says that the leader waits for what this replica has on its disk.
@@ -53,6 +54,11 @@ func (f *Follower) Ends() (start, durable int64) {
 	return f.p.log.StartOffset(), f.p.log.DurableEnd()
 }
 
+// Held implements what a pipeline asks of a Target before it fetches.
+func (f *Follower) Held() bool {
+	return f.p.view.Load().followerThrottled && f.p.shared.followerThrottle.Exceeded()
+}
+
 // MirrorAppend writes batches of the leader, which have been verified. With
 // durability=fsync they are on their way to the disk when it returns.
 func (f *Follower) MirrorAppend(leaderEpoch int32, batches []byte) (end int64, err error) {
@@ -69,6 +75,9 @@ func (f *Follower) MirrorAppend(leaderEpoch int32, batches []byte) (end int64, e
 	if err != nil {
 		p.refused(err)
 		return 0, fmt.Errorf("%s: %w: %w", p.key, ErrStorage, err)
+	}
+	if v.followerThrottled {
+		p.shared.followerThrottle.Note(len(batches))
 	}
 	if toDisk {
 		f.asked()

@@ -13,6 +13,7 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/clock"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/obs"
+	"github.com/lockstep-kafka/lockstep/internal/quota"
 )
 
 // ISRMember is one member of a proposed ISR, with the epoch of the broker's
@@ -76,7 +77,10 @@ type shared struct {
 	lag   time.Duration
 	// promptWatermark ends the wait of followers when the high watermark moves.
 	promptWatermark bool
-	image           atomic.Pointer[metadata.Image]
+	// leaderThrottle and followerThrottle are what replicas may be given and may take
+	// that topics list as throttled (KIP-73).
+	leaderThrottle, followerThrottle *quota.Throttle
+	image                            atomic.Pointer[metadata.Image]
 
 	mu struct {
 		sync.Mutex
@@ -104,6 +108,7 @@ type isrProposal struct {
 func newShared(o *Options) *shared {
 	s := &shared{
 		lease: o.Lease, clock: o.Clock, log: o.Logger, alter: o.AlterISR, lag: o.ReplicaLag, promptWatermark: o.PromptWatermark,
+		leaderThrottle: quota.NewThrottle(o.Clock), followerThrottle: quota.NewThrottle(o.Clock),
 		wakeISR: make(chan struct{}, 1), checkISR: make(chan struct{}, 1), wakeAcks: make(chan struct{}, 1),
 	}
 	s.mu.led, s.mu.late = make(map[*Partition]struct{}), make(map[*Partition]struct{})

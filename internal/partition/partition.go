@@ -2,6 +2,7 @@ package partition
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -66,7 +67,10 @@ type view struct {
 	highWatermark int64
 	offline       error // why the log cannot be used; nil if it can
 	gone          bool  // topic deleted or broker closing
-	barred        bool  // a truncation barrier is not behind it: it neither follows nor leads
+	// leaderThrottled: others that are not in sync get from here what the throttle
+	// lets through; followerThrottled: this replica is not in sync and takes no more.
+	leaderThrottled, followerThrottled bool
+	barred                             bool // a truncation barrier is not behind it: it neither follows nor leads
 
 	replicas []int32
 	// confirmed: of a leader, the ISR has everything that the log had when its
@@ -78,13 +82,14 @@ type view struct {
 // topicSettings are the topic configs that the write path needs, resolved once
 // per metadata change.
 type topicSettings struct {
-	maxMessageBytes int
-	minInSync       int
-	times           timeBounds
-	compacted       bool // cleanup.policy has compact in it: records need keys
-	deleted         bool // cleanup.policy has delete in it
-	compression     *compression
-	fsync           bool // durability=fsync: the high watermark and acks=all wait for the disk (D11)
+	maxMessageBytes                    int
+	minInSync                          int
+	times                              timeBounds
+	compacted                          bool // cleanup.policy has compact in it: records need keys
+	deleted                            bool // cleanup.policy has delete in it
+	compression                        *compression
+	leaderThrottled, followerThrottled throttledReplicas
+	fsync                              bool // durability=fsync: the high watermark and acks=all wait for the disk (D11)
 }
 
 // Info is a snapshot for metadata answers, metrics and the mirror manager.
@@ -174,6 +179,8 @@ func (p *Partition) update(t *metadata.Topic, mp *metadata.Partition, settings t
 	next.attached = t.ReadOnly(mp)
 	next.compacted = settings.compacted
 	next.compression = settings.compression
+	next.leaderThrottled = settings.leaderThrottled.has(mp.Index, p.nodeID)
+	next.followerThrottled = settings.followerThrottled.has(mp.Index, p.nodeID) && !slices.Contains(mp.ISR, p.nodeID)
 	p.settings = settings
 
 	var failed []pendingAck
@@ -376,5 +383,8 @@ func settingsOf(get func(string) string) topicSettings {
 		minInSync:       int(number("min.insync.replicas", 1)),
 		times:           times,
 		fsync:           get("durability") != "replicated",
+
+		leaderThrottled:   parseThrottledReplicas(get(metadata.LeaderThrottledReplicasConfig)),
+		followerThrottled: parseThrottledReplicas(get(metadata.FollowerThrottledReplicasConfig)),
 	}
 }

@@ -48,6 +48,7 @@ type ReadResult struct {
 	Diverging     *sdk.EpochEnd         // the histories part: no data
 	LeaderID      int32
 	LeaderEpoch   int32
+	HeldBack      bool // there is more, for which the replication throttle has no room now
 }
 
 // Read serves a consumer, on a follower up to the high watermark that this one knows,

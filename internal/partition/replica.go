@@ -51,11 +51,17 @@ func (p *Partition) ReadReplica(r ReadRequest, f Replica) (ReadResult, error) {
 	}
 	res.HighWatermark = p.view.Load().highWatermark
 	end := p.log.EndOffset()
+	if res.HeldBack = r.Offset < end && p.holdsBack(f.ID); res.HeldBack {
+		return res, nil
+	}
 	if r.Offset >= end || r.MaxBytes <= 0 && !r.AtLeastOne {
 		return res, nil
 	}
 	if res.View, err = p.log.Read(r.Offset, r.MaxBytes, end, r.AtLeastOne); err != nil {
 		return res, p.readError(err)
+	}
+	if v.leaderThrottled {
+		p.shared.leaderThrottle.Note(res.View.Len())
 	}
 	// What was read is of the leadership that the follower named. An ordinary batch
 	// of a later one has an epoch that gives it away, a mirrored one has the source's
