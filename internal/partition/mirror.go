@@ -56,12 +56,17 @@ func (p *Partition) Truncate(leaderEpoch int32, end int64) (cut Cut, err error) 
 	if cut.Kept, err = p.keep(leaderEpoch, end); err != nil {
 		return cut, err
 	}
+	var refused []pendingAck
+	defer func() { p.finish(refused, p.wrap(ErrReadOnly)) }() // not under the lock
 	p.appendMu.Lock()
 	defer p.appendMu.Unlock()
 	if err := p.mirrorCheckLocked(leaderEpoch); err != nil {
 		return cut, p.wrap(err)
 	}
 	defer p.wakeFollowers()
+	// What a client wrote before the mirror began, and waits for: its place may be the
+	// source's soon, whose high watermark says nothing about it.
+	refused = p.acks.takeAll()
 	before := p.log.EndOffset()
 	if end >= before {
 		return cut, nil
@@ -82,12 +87,15 @@ func (p *Partition) TruncateFully(leaderEpoch int32, start int64) (cut Cut, err 
 	if cut.Kept, err = p.keep(leaderEpoch, 0); err != nil {
 		return cut, err
 	}
+	var refused []pendingAck
+	defer func() { p.finish(refused, p.wrap(ErrReadOnly)) }() // not under the lock
 	p.appendMu.Lock()
 	defer p.appendMu.Unlock()
 	if err := p.mirrorCheckLocked(leaderEpoch); err != nil {
 		return cut, p.wrap(err)
 	}
 	defer p.wakeFollowers()
+	refused = p.acks.takeAll()
 	cut.Offsets = p.log.EndOffset() - p.log.StartOffset()
 	err = p.log.TruncateFully(start)
 	if err == nil {
