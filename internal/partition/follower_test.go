@@ -3,6 +3,7 @@ package partition
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/record"
@@ -65,6 +66,26 @@ func TestFollowerIsFenced(t *testing.T) {
 	refused(5)
 	if a := w.wait(produce(p, batch(1), 1)); a.err != nil || a.r.BaseOffset != 2 {
 		t.Fatalf("the leader's own: %+v", a)
+	}
+}
+
+// What a follower of a mirror has, nobody waits to see on its disk. When the mirror has
+// ended the leader does, and nothing is appended that would bring it there.
+func TestFollowerFlushesWhenAMirrorEnds(t *testing.T) {
+	w := newWorld(t)
+	w.apply(func(t *metadata.Topic) { t.MirrorName = "m" })
+	p, f := w.following(map[string]string{"durability": "fsync"})
+	if _, err := f.MirrorAppend(3, batchAt(0, 3, 2)); err != nil {
+		t.Fatal(err)
+	}
+	if _, durable := f.Ends(); durable != 0 {
+		t.Skip("the disk was faster than this test") // another flush came in between
+	}
+	w.apply(func(t *metadata.Topic) { t.MirrorName = "" })
+	for began := time.Now(); p.log.DurableEnd() < 2; time.Sleep(time.Millisecond) { // a flush is another goroutine's
+		if time.Since(began) > 5*time.Second {
+			t.Fatal("what came from the mirror is never flushed: this replica is out of the ISR until something is appended")
+		}
 	}
 }
 

@@ -181,6 +181,10 @@ func (p *Partition) update(t *metadata.Topic, mp *metadata.Partition, settings t
 	next.compression = settings.compression
 	next.leaderThrottled = settings.leaderThrottled.has(mp.Index, p.nodeID)
 	next.followerThrottled = settings.followerThrottled.has(mp.Index, p.nodeID) && !slices.Contains(mp.ISR, p.nodeID)
+	// From now on the leader waits for what is on disks, and what is in the log may have
+	// been written when it did not, at the end of a mirror above all: nothing but this
+	// would bring that there before something is appended.
+	toDisk := settings.fsync && !next.attached && (old.attached || !p.settings.fsync)
 	p.settings = settings
 
 	var failed []pendingAck
@@ -227,6 +231,9 @@ func (p *Partition) update(t *metadata.Topic, mp *metadata.Partition, settings t
 
 	p.finish(done, nil)
 	p.finish(failed, stale)
+	if toDisk && p.log != nil && next.offline == nil && p.log.DurableEnd() < p.log.EndOffset() {
+		p.log.Flush(p.flushed)
+	}
 	p.wake()
 	p.wakeFollowers()
 }
