@@ -158,20 +158,22 @@ func (q *quarantine) prune() {
 	q.pruneLocked("")
 }
 
-// pruneLocked keeps one file whatever its size: the one that just came.
+// pruneLocked keeps the file that just came, and the newest of each kind whatever
+// its size, until it is too old: a segment larger than the limit would be gone with
+// the next pass, before anybody has looked at it.
 func (q *quarantine) pruneLocked(keep string) {
 	all := q.list()
 	for _, kind := range []string{damagedKind, cutKind} {
 		age, limit := q.limits(kind)
-		total := int64(0)
+		total, newest := int64(0), ""
 		for _, k := range all {
 			if k.kind == kind {
-				total += k.size
+				total, newest = total+k.size, k.path
 			}
 		}
 		for _, k := range all {
 			old := q.store.o.Clock.Now().Sub(k.at) > age
-			if k.kind != kind || k.path == keep || !old && total <= limit {
+			if k.kind != kind || k.path == keep || !old && (total <= limit || k.path == newest) {
 				continue
 			}
 			if err := q.remove(k); err != nil {
