@@ -65,7 +65,8 @@
 //   - The first refresh comes right after the start, not one interval later.
 //   - A partition that grew while its topic is paused stays UNKNOWN until the
 //     resume.
-//   - A stop that is repeated does not append a second producer id reset.
+//   - A stop that is repeated, or ends a run whose gate was not passed, goes on in a
+//     leader epoch of its own and appends a producer id reset in it.
 //   - Loops over three or more clusters are found by what each cluster tells of its
 //     topics' origins (origins.go). Two links of one that begin within a refresh
 //     interval may both begin (O12).

@@ -22,13 +22,18 @@ const appendTimeout = 5 * time.Second
 //
 //  1. wait until the ISR has everything, make it durable
 //  2. record the last mirrored epoch and offset
-//  3. raise the leader epoch above every mirrored one
+//  3. raise the leader epoch above every mirrored one, and above its own where
+//     the run may have cut without its gate
 //  4. abort the source's open transactions
 //  5. reset the source's producer ids
 //
 // Then the machine writes STOPPED, and clients may write.
 func (t *task) stop() outcome {
 	p, err := t.partition()
+	if err != nil {
+		return failed(err)
+	}
+	ungated, err := t.ungated()
 	if err != nil {
 		return failed(err)
 	}
@@ -56,6 +61,9 @@ func (t *task) stop() outcome {
 	if !ok {
 		newest = -1
 	}
+	if ungated {
+		newest = max(newest, p.Info().LeaderEpoch)
+	}
 	if !invariants.Planted("stopEpochNotRaised") {
 		if res := t.raiseEpoch(newest); res.err != nil {
 			return res
@@ -81,6 +89,19 @@ func (t *task) stop() outcome {
 	info := p.Info()
 	t.log().Info("mirror partition is failed over", "offset", info.LogEnd, "epoch", info.LeaderEpoch, "aborted_transactions", aborted)
 	return outcome{}
+}
+
+// ungated says that this run may have cut our log without its gate: it never came to
+// MIRRORING, or the stop is repeated. Followers may then hold, at the offsets where we
+// go on, other records that we wrote in this very leader epoch, and nothing would tell
+// theirs and ours apart: we go on in another one.
+func (t *task) ungated() (bool, error) {
+	topic, err := t.topic()
+	if err != nil {
+		return false, err
+	}
+	r := topic.MirrorPartition(topic.Partition(t.r.id.index))
+	return r != nil && r.HasLME && !invariants.Planted("stopInOldEpoch"), nil
 }
 
 // settle waits until every ISR member has the whole log, so that a clean change

@@ -204,9 +204,6 @@ func (r *remote) ListMirrors(context.Context) ([]source.MirrorListing, bool, err
 }
 
 func (r *remote) LastMirroredEpochs(_ context.Context, name, ours string, keys []sdk.PartitionKey) (map[sdk.PartitionKey]source.LastMirrored, bool, error) {
-	for _, key := range keys {
-		r.b.w.pair.asks(r.b, segment.LogID{Topic: key.TopicID, Partition: key.Partition})
-	}
 	type one struct {
 		lme source.LastMirrored
 		err error
