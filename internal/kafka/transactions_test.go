@@ -280,7 +280,7 @@ func TestTransactionTimeout(t *testing.T) {
 	}
 	d := b.txns.Describe(t.Context(), "dead")
 	for d.State == txn.PrepareAbort && t.Context().Err() == nil { // readers have the marker before the coordinator notes that all are written
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // a poll of the coordinator
 		d = b.txns.Describe(t.Context(), "dead")
 	}
 	if d.State != txn.CompleteAbort {
