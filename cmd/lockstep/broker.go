@@ -599,6 +599,7 @@ func newMirrors(cfg *config.Config, live *liveConfig, b *broker, seams mirror.Op
 			return groups.Above(ctx, group.TopicPartition{Topic: topic, Partition: partition}, end)
 		},
 		Ask:               b.peers.Request,
+		Authorizer:        cfg.String("authorizer.class.name") != "",
 		Logger:            b.logger.With("part", "mirror"),
 		RefreshInterval:   settings.RefreshInterval,
 		RetryInitial:      cfg.Duration("mirror.failed.retry.initial.backoff.ms"),

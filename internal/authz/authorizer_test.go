@@ -14,7 +14,7 @@ import (
 func imageOf(revision int64, acls ...metadata.ACL) *metadata.Image {
 	e := metadata.NewImage().Edit()
 	for _, a := range acls {
-		e.PutACL(a)
+		e.PutACL(a, nil)
 	}
 	return e.Image(revision)
 }

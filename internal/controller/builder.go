@@ -126,7 +126,7 @@ func (b *builder) applyOne(c Change, revision int64) error {
 	case setQuotas:
 		b.ed.SetQuota(c.Entity, c.Quotas)
 	case putACL:
-		b.ed.PutACL(c.ACL)
+		b.ed.PutACL(c.ACL, c.Sources)
 	case deleteACL:
 		b.ed.DeleteACL(c.ACL)
 	case setProducerIDs:

@@ -15,6 +15,15 @@ func (c *Controller) CreateACLs(ctx context.Context, acls []metadata.ACL) []erro
 	return itemErrors(c.do(ctx, false, false, cmds), len(cmds))
 }
 
+// CopyACLs brings ACLs to what mirrors' sources have, each for itself.
+func (c *Controller) CopyACLs(ctx context.Context, acls []CopyACL) []error {
+	cmds := make([]Command, len(acls))
+	for i, a := range acls {
+		cmds[i] = copyACL{a}
+	}
+	return itemErrors(c.do(ctx, false, false, cmds), len(cmds))
+}
+
 // DeletedACLs is what one filter removed.
 type DeletedACLs struct {
 	ACLs []metadata.ACL

@@ -80,7 +80,10 @@ type (
 		Entity metadata.QuotaEntity
 		Quotas map[string]float64
 	}
-	putACL    struct{ ACL metadata.ACL }
+	putACL struct {
+		ACL     metadata.ACL
+		Sources []metadata.ACLSource // none: our own
+	}
 	deleteACL struct{ ACL metadata.ACL }
 
 	setProducerIDs struct{ Next int64 }

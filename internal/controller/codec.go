@@ -153,7 +153,7 @@ func (c codec) encode(change Change) (write, error) {
 	case setQuotas:
 		return encodeQuotas(ch)
 	case putACL:
-		return write{aclKey(ch.ACL), []byte{recordVersion}}, nil
+		return encodeACL(ch)
 	case deleteACL:
 		return write{key: aclKey(ch.ACL)}, nil
 	case setProducerIDs:

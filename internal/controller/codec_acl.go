@@ -2,6 +2,7 @@ package controller
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -14,7 +15,8 @@ import (
 //	lockstep/acl/<resource type>/<pattern>/<operation>/<permission>/<name>/<principal>/<host>
 //
 // The four numbers are Kafka's, in decimal; the texts are in unpadded base64url,
-// because names may hold slashes. The value is the record's version.
+// because names may hold slashes. The value is the record's version, and behind it for
+// an ACL that mirrors have copied, which ones: JSON, a list of [metadata.ACLSource].
 const dirACL = keyRoot + "acl/"
 
 func aclKey(a metadata.ACL) string {
@@ -33,10 +35,28 @@ func decodeACL(key string, value []byte) (Change, error) {
 		return nil, fmt.Errorf("%w: %w", errBadRecord, err)
 	case value == nil:
 		return deleteACL{a}, nil
-	case string(value) != string(recordVersion):
+	case len(value) == 0 || value[0] != recordVersion:
 		return nil, fmt.Errorf("%w: version %q, this binary reads %d", errBadRecord, value, recordVersion)
 	}
-	return putACL{a}, nil
+	put := putACL{ACL: a}
+	if text := value[1:]; len(text) > 0 {
+		if err := json.Unmarshal(text, &put.Sources); err != nil {
+			return nil, fmt.Errorf("%w: %w", errBadRecord, err)
+		}
+	}
+	return put, nil
+}
+
+func encodeACL(put putACL) (write, error) {
+	w := write{aclKey(put.ACL), []byte{recordVersion}}
+	if len(put.Sources) > 0 {
+		text, err := json.Marshal(put.Sources)
+		if err != nil {
+			return write{}, err
+		}
+		w.value = append(w.value, text...)
+	}
+	return w, nil
 }
 
 func parseACLKey(key string) (a metadata.ACL, err error) {

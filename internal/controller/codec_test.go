@@ -121,7 +121,11 @@ func genChange() *rapid.Generator[Change] {
 			if rapid.Bool().Draw(t, "deleted") {
 				return deleteACL{a}
 			}
-			return putACL{a}
+			var sources []metadata.ACLSource
+			for i := range rapid.IntRange(0, 2).Draw(t, "sources") {
+				sources = append(sources, metadata.ACLSource{Mirror: fmt.Sprint("m", i), Clusters: []string{"c" + rapid.StringN(0, 10, 40).Draw(t, "cluster")}})
+			}
+			return putACL{a, sources}
 		}
 		return setProducerIDs{rapid.Int64Min(0).Draw(t, "pid")}
 	})

@@ -144,6 +144,7 @@ type (
 	alterQuotas struct{ AlterQuotas }
 	createACL   struct{ ACL metadata.ACL }
 	deleteACLs  struct{ Filter metadata.ACLFilter }
+	copyACL     struct{ CopyACL }
 )
 
 func (registerBroker) command()      {}
@@ -176,6 +177,7 @@ func (alterScram) command()          {}
 func (alterQuotas) command()         {}
 func (createACL) command()           {}
 func (deleteACLs) command()          {}
+func (copyACL) command()             {}
 
 // Decide answers the changes that carry a command out on an image, or why it is
 // refused. It is a function of its arguments alone. No changes and no error:
@@ -242,6 +244,8 @@ func Decide(img *metadata.Image, cmd Command) ([]Change, error) {
 		return decideCreateACL(img, c)
 	case deleteACLs:
 		return decideDeleteACLs(img, c)
+	case copyACL:
+		return decideCopyACL(img, c)
 	}
 	return nil, fmt.Errorf("%w: command %T", ErrInvalidRequest, cmd)
 }

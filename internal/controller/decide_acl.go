@@ -3,6 +3,7 @@ package controller
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -19,18 +20,103 @@ const (
 // ErrTooManyACLs is a creation beyond maxACLs.
 var ErrTooManyACLs = errors.New("too many ACLs")
 
-// decideCreateACL adds one ACL. One that exists already is a success, as in Kafka.
+// decideCreateACL adds one ACL. One that exists already is a success, as in Kafka; if
+// a mirror has copied it here, it is this cluster's own from now on, and stays.
 func decideCreateACL(img *metadata.Image, c createACL) ([]Change, error) {
 	if err := checkACL(c.ACL); err != nil {
 		return nil, err
 	}
-	switch {
-	case img.HasACL(c.ACL):
+	if img.HasACL(c.ACL) && len(img.ACLSources(c.ACL)) == 0 {
 		return nil, nil
-	case img.NumACLs() >= maxACLs:
-		return nil, fmt.Errorf("%w: there are %d, the most that are kept", ErrTooManyACLs, maxACLs)
 	}
-	return []Change{putACL{c.ACL}}, nil
+	if err := checkNumACLs(img, c.ACL); err != nil {
+		return nil, err
+	}
+	return []Change{putACL{ACL: c.ACL}}, nil
+}
+
+func checkNumACLs(img *metadata.Image, a metadata.ACL) error {
+	if !img.HasACL(a) && img.NumACLs() >= maxACLs {
+		return fmt.Errorf("%w: there are %d, the most that are kept", ErrTooManyACLs, maxACLs)
+	}
+	return nil
+}
+
+// CopyACL is what a mirror has seen of one ACL of its source.
+type CopyACL struct {
+	metadata.ACLSource
+	ACL  metadata.ACL
+	Gone bool // the source has it no more; Clusters do not matter
+}
+
+// Bounds of what a source says of where an ACL comes from.
+const (
+	maxACLClusters    = 32
+	maxACLClusterText = 128
+)
+
+// decideCopyACL brings one ACL to what the mirror's source has (W56, W57). What is
+// this cluster's own stays as it is, and an ACL that another mirror has copied too
+// goes when the last of their sources has it no more.
+func decideCopyACL(img *metadata.Image, c copyACL) ([]Change, error) {
+	if err := requireMirror(img, c.Mirror); err != nil {
+		return nil, err
+	}
+	if err := checkACL(c.ACL); err != nil {
+		return nil, err
+	}
+	switch {
+	case c.ACL.ResourceType == metadata.ACLClusterMirror:
+		return nil, fmt.Errorf("%w: ACL: those of mirrors are not copied", ErrInvalidRequest)
+	case len(c.Clusters) > maxACLClusters:
+		return nil, fmt.Errorf("%w: ACL: it comes from %d clusters, more than %d", ErrInvalidRequest, len(c.Clusters), maxACLClusters)
+	}
+	for _, id := range c.Clusters {
+		if len(id) > maxACLClusterText || !utf8.ValidString(id) {
+			return nil, fmt.Errorf("%w: ACL: cluster id %.*q", ErrInvalidRequest, maxACLClusterText, id)
+		}
+	}
+	sources := img.ACLSources(c.ACL)
+	if img.HasACL(c.ACL) && len(sources) == 0 {
+		return nil, nil
+	}
+	at, known := slices.BinarySearchFunc(sources, c.Mirror, func(s metadata.ACLSource, name string) int { return strings.Compare(s.Mirror, name) })
+	if c.Gone {
+		switch {
+		case !known:
+			return nil, nil
+		case len(sources) == 1:
+			return []Change{deleteACL{c.ACL}}, nil
+		}
+		return []Change{putACL{c.ACL, slices.Delete(slices.Clone(sources), at, at+1)}}, nil
+	}
+	if err := checkNumACLs(img, c.ACL); err != nil {
+		return nil, err
+	}
+	source := metadata.ACLSource{Mirror: c.Mirror, Clusters: slices.Compact(slices.Sorted(slices.Values(c.Clusters)))}
+	if !known {
+		return []Change{putACL{c.ACL, slices.Insert(slices.Clone(sources), at, source)}}, nil
+	}
+	if sources[at].Equal(source) {
+		return nil, nil
+	}
+	sources = slices.Clone(sources)
+	sources[at] = source
+	return []Change{putACL{c.ACL, sources}}, nil
+}
+
+// keepACLs makes this cluster's own what a mirror that is deleted has copied: clients
+// live on it after a failover.
+func keepACLs(img *metadata.Image, mirror string) (changes []Change) {
+	for a := range img.ACLs() {
+		for _, s := range img.ACLSources(a) {
+			if s.Mirror == mirror {
+				changes = append(changes, putACL{ACL: a})
+				break
+			}
+		}
+	}
+	return changes
 }
 
 func checkACL(a metadata.ACL) error {

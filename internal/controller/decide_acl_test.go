@@ -3,6 +3,7 @@ package controller
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -60,7 +61,7 @@ func TestDecideCreateACL(t *testing.T) {
 	} {
 		changes, err := Decide(metadata.NewImage(), createACL{testACL(tc.edit)})
 		if tc.text == "" {
-			if want := []Change{putACL{testACL(tc.edit)}}; err != nil || !slices.Equal(changes, want) {
+			if want := []Change{putACL{ACL: testACL(tc.edit)}}; err != nil || !reflect.DeepEqual(changes, want) {
 				t.Errorf("%s: %v, %v", tc.name, changes, err)
 			}
 			continue
@@ -74,7 +75,7 @@ func TestDecideCreateACL(t *testing.T) {
 func TestTooManyACLs(t *testing.T) {
 	e := metadata.NewImage().Edit()
 	for i := range maxACLs {
-		e.PutACL(testACL(func(a *metadata.ACL) { a.ResourceName = fmt.Sprint(i) }))
+		e.PutACL(testACL(func(a *metadata.ACL) { a.ResourceName = fmt.Sprint(i) }), nil)
 	}
 	img := e.Image(1)
 	if _, err := Decide(img, createACL{testACL()}); !errors.Is(err, ErrTooManyACLs) {
@@ -97,7 +98,7 @@ func TestDecideDeleteACLs(t *testing.T) {
 	}
 	e := metadata.NewImage().Edit()
 	for _, a := range all {
-		e.PutACL(a)
+		e.PutACL(a, nil)
 	}
 	img := e.Image(1)
 	text := func(s string) *string { return &s }

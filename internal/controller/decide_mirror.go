@@ -39,9 +39,10 @@ func decideCreateMirror(img *metadata.Image, c createMirror) ([]Change, error) {
 }
 
 // decideRemoveMirror makes the mirror's topics ordinary ones and forgets their
-// states and LMEs (9.17). The mirror's own record goes last: until then the
-// command can be repeated, and the name is not free, so that no stale LME can be
-// served under a new mirror of that name (O21).
+// states and LMEs (9.17); the ACLs that it has copied are this cluster's own from
+// then on. The mirror's own record goes last: until then the command can be
+// repeated, and the name is not free, so that no stale LME can be served under a
+// new mirror of that name (O21).
 func decideRemoveMirror(img *metadata.Image, c removeMirror) ([]Change, error) {
 	if err := requireMirror(img, c.Name); err != nil {
 		return nil, fmt.Errorf("delete mirror: %w", err)
@@ -67,6 +68,7 @@ func decideRemoveMirror(img *metadata.Image, c removeMirror) ([]Change, error) {
 		changes = append(changes, setAttachment{ID: t.ID})
 		changes = append(changes, forgetStates(t)...)
 	}
+	changes = append(changes, keepACLs(img, c.Name)...)
 	return append(changes, deleteMirror{c.Name}), nil
 }
 

@@ -56,7 +56,7 @@ type (
 var commandTypes = byName(
 	registerBroker{}, createTopic{}, deleteTopicByID{}, growTopic{}, alterConfigs{}, allocateProducerIDs{},
 	createMirror{}, removeMirror{}, startHead{}, startTopic{}, setHead{}, setTopic{}, recoverHead{}, recoverTopic{},
-	writeState{}, bumpEpoch{}, alterScram{}, alterQuotas{}, createACL{}, deleteACLs{},
+	writeState{}, bumpEpoch{}, alterScram{}, alterQuotas{}, createACL{}, deleteACLs{}, copyACL{},
 	unregisterBroker{}, fenceBrokers{}, unfenceBroker{}, drainBroker{}, electOffline{}, electLeader{}, electUnclean{}, electLongest{},
 	alterISR{}, reassign{},
 )
@@ -227,8 +227,8 @@ func (e *remoteError) Unwrap() []error { return e.is }
 func repeatable(cmd Command) bool {
 	switch cmd.(type) {
 	case registerBroker, unregisterBroker, bumpEpoch, alterISR, reassign, electLeader, // fenced, or the same again
-		allocateProducerIDs,                  // wastes ids
-		alterConfigs, alterQuotas, createACL, // set what they set
+		allocateProducerIDs,                           // wastes ids
+		alterConfigs, alterQuotas, createACL, copyACL, // set what they set
 		createTopic, deleteTopicByID, growTopic: // see Controller.CreateTopics and its neighbours
 		return true
 	}

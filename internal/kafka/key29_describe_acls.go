@@ -1,11 +1,14 @@
 package kafka
 
 import (
+	"slices"
+
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/lockstep-kafka/lockstep/internal/authz"
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/internal/wire"
 )
 
 // DescribeAcls (v1-v3)
@@ -15,6 +18,8 @@ import (
 //     cluster.
 //   - Without an authorizer: SECURITY_DISABLED, as ACLs would protect nothing.
 //   - A filter with a value that we do not know: INVALID_REQUEST.
+//   - An ACL that a mirror has copied here, and keeps as its source has it, tells in a
+//     tagged field of ours from which clusters it comes.
 //
 // Version notes:
 //   - v1: resource pattern types (KIP-290)
@@ -39,7 +44,14 @@ func (s *Server) describeACLs(r *request, body kmsg.Request) (kmsg.Response, err
 		return resp, nil
 	}
 	var last metadata.ACL
-	for a := range s.o.Controller.Image().ACLs() {
+	img := s.o.Controller.Image()
+	mirroring := make(map[string]bool)
+	for _, m := range img.Mirrors() {
+		mirroring[m.Name] = slices.ContainsFunc(img.MirrorTopics(m.Name), func(t *metadata.Topic) bool {
+			return t.Attachment().Desired != metadata.DesiredStopped
+		})
+	}
+	for a := range img.ACLs() {
 		if !filter.Matches(a) {
 			continue
 		}
@@ -54,10 +66,25 @@ func (s *Server) describeACLs(r *request, body kmsg.Request) (kmsg.Response, err
 		entry := kmsg.NewDescribeACLsResponseResourceACL()
 		entry.Principal, entry.Host = a.Principal, a.Host
 		entry.Operation, entry.PermissionType = kmsg.ACLOperation(a.Operation), kmsg.ACLPermissionType(a.Permission)
+		if ids := copiedFrom(img.ACLSources(a), mirroring); len(ids) > 0 {
+			wire.SetACLClusters(&entry, ids)
+		}
 		res := &resp.Resources[len(resp.Resources)-1]
 		res.ACLs = append(res.ACLs, entry)
 	}
 	return resp, nil
+}
+
+// copiedFrom are the clusters whose ACL it is that mirrors have copied here: none if
+// one of these mirrors has nothing left that it mirrors, as after a failover.
+func copiedFrom(sources []metadata.ACLSource, mirroring map[string]bool) (ids []string) {
+	for _, s := range sources {
+		if !mirroring[s.Mirror] {
+			return nil
+		}
+		ids = append(ids, s.Clusters...)
+	}
+	return slices.Compact(slices.Sorted(slices.Values(ids)))
 }
 
 // mayUseACLs is the check of the three keys of ACLs, in Kafka's order.

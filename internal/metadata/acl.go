@@ -3,6 +3,7 @@ package metadata
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -18,6 +19,20 @@ type ACL struct {
 	Host       string // an address, or * for all
 	Operation  ACLOperation
 	Permission ACLPermission
+}
+
+// ACLSource is a mirror of this cluster that has copied an ACL here, and that may take
+// it away again when its source has (DEC-09).
+type ACLSource struct {
+	Mirror string `json:"mirror"`
+	// Clusters are the ids of the clusters that the ACL comes from, in order: the
+	// mirror's source, and those from whose mirrors that has it.
+	Clusters []string `json:"clusters"`
+}
+
+// Equal tells whether two are the same.
+func (s ACLSource) Equal(o ACLSource) bool {
+	return s.Mirror == o.Mirror && slices.Equal(s.Clusters, o.Clusters)
 }
 
 // ACLResourceType is what an ACL is about, by Kafka's numbers; 8 is KIP-1279's.

@@ -159,9 +159,9 @@ func (e *Editor) PutMirror(m *Mirror) { e.next.mirrors.ReplaceOrInsert(m.Name, m
 // DeleteMirror removes a mirror. Its topics are not touched.
 func (e *Editor) DeleteMirror(name string) { e.next.mirrors.Delete(name) }
 
-// PutACL adds an ACL.
-func (e *Editor) PutACL(a ACL) {
-	e.next.acls.ReplaceOrInsert(a, struct{}{})
+// PutACL adds an ACL, or says anew which mirrors have copied it here.
+func (e *Editor) PutACL(a ACL, sources []ACLSource) {
+	e.next.acls.ReplaceOrInsert(a, sources)
 	e.acls = true
 }
 

@@ -36,7 +36,7 @@ type Image struct {
 	brokerConfigs *btreemap.BTreeMap[int32, map[string]string]
 	groupConfigs  *btreemap.BTreeMap[string, map[string]string]
 	mirrors       *btreemap.BTreeMap[string, *Mirror]
-	acls          *btreemap.BTreeMap[ACL, struct{}]
+	acls          *btreemap.BTreeMap[ACL, []ACLSource] // values are never changed
 
 	// ACLRevision is the revision of the last change of the ACLs: images that
 	// agree in it have the same.
@@ -210,7 +210,7 @@ func NewImage() *Image {
 		brokerConfigs: btreemap.New[int32, map[string]string](treeDegree, compareInt32),
 		groupConfigs:  btreemap.New[string, map[string]string](treeDegree, strings.Compare),
 		mirrors:       btreemap.New[string, *Mirror](treeDegree, strings.Compare),
-		acls:          btreemap.New[ACL, struct{}](treeDegree, ACL.Compare),
+		acls:          btreemap.New[ACL, []ACLSource](treeDegree, ACL.Compare),
 		quotas:        btreemap.New[QuotaEntity, map[string]float64](treeDegree, QuotaEntity.Compare),
 		scram:         btreemap.New[scramKey, *ScramCredential](treeDegree, compareScram),
 	}
@@ -327,6 +327,13 @@ func (img *Image) ACLs() iter.Seq[ACL] {
 func (img *Image) HasACL(a ACL) bool {
 	_, _, ok := img.acls.Get(a)
 	return ok
+}
+
+// ACLSources are the mirrors that have copied an ACL here, by name; none if it is this
+// cluster's own, or is not there. They must not be changed.
+func (img *Image) ACLSources(a ACL) []ACLSource {
+	_, sources, _ := img.acls.Get(a)
+	return sources
 }
 
 // NumACLs counts the ACLs.

@@ -254,40 +254,9 @@ func storeType(v string) error {
 	return oneOf("PEM", "PKCS12")(v)
 }
 
-// aclResourceTypes can stand in an ACL rule (C3). CLUSTER_MIRROR bindings are
-// never copied (W56), so it is not among them.
-var aclResourceTypes = []string{"TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER"}
-
-// aclRules checks the form of C3: up to five fields separated by semicolons,
-// name and principal being patterns, * or nothing matching anything.
 func aclRules(v string) error {
-	for _, rule := range SplitList(v) {
-		fields := strings.Split(rule, ";")
-		if len(fields) > 5 {
-			return fmt.Errorf("rule %q has more than five fields", rule)
-		}
-		for i, f := range fields {
-			f = strings.TrimSpace(f)
-			if f == "*" || f == "" {
-				continue
-			}
-			switch i {
-			case 0:
-				if !slices.Contains(aclResourceTypes, strings.ToUpper(f)) {
-					return fmt.Errorf("rule %q: resource type %q is not one of %s", rule, f, strings.Join(aclResourceTypes, ", "))
-				}
-			case 1, 4:
-				if _, err := regexp.Compile(f); err != nil {
-					return fmt.Errorf("rule %q: %w", rule, err)
-				}
-			case 3:
-				if !strings.EqualFold(f, "ALLOW") && !strings.EqualFold(f, "DENY") {
-					return fmt.Errorf("rule %q: permission %q is not ALLOW or DENY", rule, f)
-				}
-			}
-		}
-	}
-	return nil
+	_, err := CompileACLRules(v)
+	return err
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -23,6 +23,7 @@ type Controller interface {
 	BumpLeaderEpochs(ctx context.Context, bumps []controller.Bump) []error
 	CreatePartitions(ctx context.Context, topics []controller.CreatePartitions, validateOnly bool) []controller.TopicResult
 	AlterConfigs(ctx context.Context, resources []controller.AlterConfigs, validateOnly bool) []error
+	CopyACLs(ctx context.Context, acls []controller.CopyACL) []error
 }
 
 var _ Controller = (*controller.Controller)(nil)

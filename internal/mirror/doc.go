@@ -70,6 +70,10 @@
 //   - Loops over three or more clusters are found by what each cluster tells of its
 //     topics' origins (origins.go). Two links of one that begin within a refresh
 //     interval may both begin (O12).
+//   - An ACL here belongs to the mirrors that have copied it, or to this cluster: by
+//     being created here too, or with the deletion of the mirror (DEC-09). Each cluster
+//     tells from where its mirrors have its ACLs, as long as these mirror something, so
+//     that of two that mirror each other none gives back what the other took (acls.go).
 //   - The once-per-mirror work is done by one live broker, another one for each
 //     mirror (owner.go).
 //
@@ -80,9 +84,7 @@
 // first, and a replica that was away meanwhile keeps its old log: nothing tells the
 // records of the two lives apart.
 //
-// ACLs are not synchronised, because this broker has none yet; acls.include is
-// validated and kept. There are no share groups, and no tiered storage that a
-// mirror could meet. With
+// There are no share groups, and no tiered storage that a mirror could meet. With
 // mirror.support.unclean.leader.election a gate waits for all replicas, though the
 // truncation barrier (O4; partition/barrier.go) would do: the operator asked for it.
 package mirror

@@ -151,10 +151,11 @@ const (
 	syncTopics    syncTask = "topics"  // leaders, growth, deletion
 	syncConfigs   syncTask = "configs" // topic configs
 	syncGroups    syncTask = "groups"  // committed offsets
+	syncACLs      syncTask = "acls"
 	syncDiscovery syncTask = "discovery"
 )
 
-var syncTasks = []syncTask{syncSource, syncTopics, syncConfigs, syncGroups, syncDiscovery}
+var syncTasks = []syncTask{syncSource, syncTopics, syncConfigs, syncGroups, syncACLs, syncDiscovery}
 
 // syncHealth is what is known of one task.
 type syncHealth struct {
@@ -217,6 +218,9 @@ func (p *peer) note(task syncTask, err error) {
 func (p *peer) syncs() []wire.MirrorSync {
 	out := make([]wire.MirrorSync, 0, len(syncTasks))
 	for _, task := range syncTasks {
+		if task == syncACLs && !p.m.o.Authorizer {
+			continue // it will never be done
+		}
 		h := p.health[task]
 		s := wire.MirrorSync{Task: string(task), AgeMillis: -1, Error: h.lastError.Load()}
 		if age := h.last.age(p.m.o.Clock.Now()); !math.IsNaN(age) {

@@ -44,6 +44,9 @@ type Options struct {
 	// left as they are.
 	GroupsAbove func(ctx context.Context, topic string, partition int32, end int64) ([]string, error)
 
+	// Authorizer says that this cluster goes by ACLs; without, they are not copied.
+	Authorizer bool
+
 	// Ask sends a request to another broker of this cluster. Nil: there is none.
 	Ask func(ctx context.Context, broker int32, req kmsg.Request) (kmsg.Response, error)
 

@@ -109,6 +109,9 @@ func (p *peer) refresh(ctx context.Context) {
 	if p.m.o.CommitGroup != nil {
 		p.note(syncGroups, p.syncGroups(ctx, cluster, mirror, attached))
 	}
+	if p.m.o.Authorizer {
+		p.note(syncACLs, p.syncACLs(ctx, cluster, mirror, attached))
+	}
 	if listing != nil {
 		p.note(syncDiscovery, p.discover(ctx, cluster, mirror, listing))
 	}

@@ -19,6 +19,7 @@ type Source interface {
 	LastMirroredEpochs(ctx context.Context, mirror, ourClusterID string, keys []sdk.PartitionKey) (found map[sdk.PartitionKey]source.LastMirrored, supported bool, err error)
 	Groups(ctx context.Context) ([]source.Group, error)
 	GroupOffsets(ctx context.Context, group string) ([]source.GroupOffset, error)
+	ACLs(ctx context.Context) ([]source.ACL, error)
 	Range(ctx context.Context, leader sdk.BrokerAddr, key sdk.PartitionKey, currentEpoch int32, from, to int64) ([]byte, int64, error)
 	Transport() sdk.Transport
 	Close() error

@@ -197,6 +197,11 @@ func (c *control) BumpLeaderEpochs(_ context.Context, bumps []controller.Bump) [
 	return errs
 }
 
+// CopyACLs is never asked: no cluster here has an authorizer.
+func (c *control) CopyACLs(_ context.Context, acls []controller.CopyACL) []error {
+	return make([]error, len(acls))
+}
+
 func (c *control) CreatePartitions(_ context.Context, topics []controller.CreatePartitions, _ bool) []controller.TopicResult {
 	errs, _ := c.errors(controller.GrowTopics(topics), len(topics), 0)
 	results := make([]controller.TopicResult, len(topics))

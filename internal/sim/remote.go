@@ -145,6 +145,9 @@ func (r *remote) Metadata(_ context.Context, topics []string) (*source.Metadata,
 	return m, err
 }
 
+// ACLs are not simulated: no cluster here has an authorizer.
+func (r *remote) ACLs(context.Context) ([]source.ACL, error) { return nil, source.ErrNoAuthorizer }
+
 func (r *remote) TopicConfigs(_ context.Context, topics []string) (map[string]source.TopicConfigs, error) {
 	v, err := r.any(func(sb *broker) (any, error) {
 		out := map[string]source.TopicConfigs{}
