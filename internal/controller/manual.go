@@ -165,31 +165,28 @@ func HeartbeatAnswer(img *metadata.Image, hb Heartbeat) HeartbeatResult {
 	return heartbeatAnswer(img, hb)
 }
 
-// Transactions splits changes as a store does that takes at most ops of them at once,
-// and no key twice: those of one topic stay together where they fit. They come back as
-// they are read from the store.
-func Transactions(changes []Change, ops int) ([][]Change, error) {
-	groups, err := codec{}.groups(changes)
-	if err != nil {
-		return nil, err
-	}
-	var txns [][]Change
-	var keys map[string]bool
-	open := func() { txns, keys = append(txns, nil), map[string]bool{} }
-	for _, g := range groups {
-		if len(txns) == 0 || len(g) <= ops && len(keys)+len(g) > ops {
-			open()
+// Transactions splits the changes of commands as the controller does, for a store that
+// takes at most ops of them at once: those of one command about one topic stay together
+// where they fit. They come back as they are read from the store.
+func Transactions(commands [][]Change, ops int) ([][]Change, error) {
+	p := pack{most: ops}
+	for _, changes := range commands {
+		groups, err := codec{}.groups(changes)
+		if err != nil {
+			return nil, err
 		}
-		for _, w := range g {
-			if len(keys) == ops || keys[w.key] {
-				open()
-			}
-			keys[w.key] = true
+		for _, g := range groups {
+			p.add(g)
+		}
+	}
+	txns := make([][]Change, len(p.txns))
+	for i, txn := range p.txns {
+		for _, w := range txn {
 			ch, err := codec{}.decode(w.key, w.value, 0)
 			if err != nil {
 				return nil, err
 			}
-			txns[len(txns)-1] = append(txns[len(txns)-1], ch)
+			txns[i] = append(txns[i], ch)
 		}
 	}
 	return txns, nil

@@ -156,6 +156,7 @@ const resignTimeout = time.Second
 // in the next.
 type pack struct {
 	txns  [][]write
+	most  int // operations of one, the chain put not among them; 0: as many as etcd takes
 	ops   int
 	bytes int
 	keys  map[string]struct{} // of the last transaction
@@ -167,12 +168,16 @@ func (p *pack) add(group []write) {
 	for _, w := range group {
 		size += w.size()
 	}
-	fits := len(group) <= maxTxnOps-1 && size <= maxTxnBytes
-	if len(p.txns) == 0 || fits && (p.ops+len(group) > maxTxnOps-1 || p.bytes+size > maxTxnBytes) || slices.ContainsFunc(group, p.has) {
+	most := maxTxnOps - 1
+	if p.most > 0 {
+		most = p.most
+	}
+	fits := len(group) <= most && size <= maxTxnBytes
+	if len(p.txns) == 0 || fits && (p.ops+len(group) > most || p.bytes+size > maxTxnBytes) || slices.ContainsFunc(group, p.has) {
 		p.open()
 	}
 	for _, w := range group {
-		if p.ops+1 > maxTxnOps-1 || p.bytes+w.size() > maxTxnBytes || p.has(w) {
+		if p.ops+1 > most || p.bytes+w.size() > maxTxnBytes || p.has(w) {
 			p.open()
 		}
 		p.keys[w.key] = struct{}{}

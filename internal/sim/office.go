@@ -149,7 +149,7 @@ func (o *office) take(begin bool) {
 			o.busy = false
 			if orphans := w.store.builder.Orphans(); begin && len(orphans) > 0 {
 				o.busy = true
-				o.write(w.transactions(orphans), nil, 0, func(error) { o.busy = false; o.run() })
+				o.write(w.transactions([][]controller.Change{orphans}), nil, 0, func(error) { o.busy = false; o.run() })
 				return
 			}
 			o.run()
@@ -208,7 +208,7 @@ func (o *office) run() {
 	now := w.loop.time()
 	plan := o.m.Plan(o.img)
 	answers := make([]answer, n)
-	var changes []controller.Change
+	var commands [][]controller.Change
 	var cuts []controller.Cut
 	var heard []int32 // known to what is decided after this batch, not to what was in front
 	for i, r := range batch {
@@ -226,7 +226,7 @@ func (o *office) run() {
 			}
 		}
 		for _, it := range a.outcomes {
-			changes = append(changes, it.Changes...)
+			commands = append(commands, it.Changes)
 			if it.Cut != nil && len(it.Changes) > 0 {
 				cuts = append(cuts, *it.Cut)
 			}
@@ -234,7 +234,7 @@ func (o *office) run() {
 	}
 	o.busy = true
 	elected := o.elected
-	o.write(w.transactions(changes), cuts, 0, func(err error) {
+	o.write(w.transactions(commands), cuts, 0, func(err error) {
 		for _, id := range heard {
 			w.heard[id] = elected
 		}
@@ -290,8 +290,8 @@ func (o *office) write(txns [][]controller.Change, cuts []controller.Cut, revisi
 	})
 }
 
-func (w *World) transactions(changes []controller.Change) [][]controller.Change {
-	txns, err := controller.Transactions(changes, w.o.txnOps)
+func (w *World) transactions(commands [][]controller.Change) [][]controller.Change {
+	txns, err := controller.Transactions(commands, w.o.txnOps)
 	if err != nil {
 		w.check.fail("STORE", "changes that cannot be stored: %v", err)
 	}
