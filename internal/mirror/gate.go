@@ -38,14 +38,14 @@ type gate struct {
 	target int64 // where the log is cut
 
 	truncated bool
-	epoch     int32 // leader epoch in which the leader cut
+	epoch     int32 // leader epoch in which nothing but what is left was ever fetched
 	logEnd    int64 // of the leader after the cut
 	confirmed map[int32]bool
 }
 
 // evaluate says what is next and, while it waits, for whom.
 func (g *gate) evaluate(v gateView) (verdict gateVerdict, missing []int32) {
-	if g.truncated && g.epoch != v.leaderEpoch {
+	if g.truncated && g.epoch < v.leaderEpoch {
 		*g = gate{target: g.target} // another leadership: what was confirmed to the old one is void
 	}
 	waitFor := v.isr
@@ -75,14 +75,14 @@ func (g *gate) evaluate(v gateView) (verdict gateVerdict, missing []int32) {
 			missing = append(missing, r)
 		}
 	}
-	if len(missing) > 0 {
+	if len(missing) > 0 || g.epoch > v.leaderEpoch { // the metadata that show the epoch are on their way
 		return gateConfirm, missing
 	}
 	return gatePass, nil
 }
 
 // cut notes that the leader cut its log, also when there was nothing to cut:
-// followers may be longer.
+// followers may be longer. Fetches in leaderEpoch count from here on.
 func (g *gate) cut(leaderEpoch int32, logEnd int64) {
 	g.truncated, g.epoch, g.logEnd = true, leaderEpoch, logEnd
 	g.confirmed = make(map[int32]bool)
@@ -103,8 +103,11 @@ func (g *gate) passed(v gateView) *controller.MirrorGate {
 	return through
 }
 
-// fetched notes a follower's fetch. Only one made in the current leadership,
-// after the cut, and from within the leader's log proves anything.
+// fetched notes a follower's fetch. Only one that was sent after the cut and from within
+// the leader's log proves anything. When it was sent only its leader epoch tells: one
+// may arrive late, when its sender has long asked again, and got what the leader has cut
+// since. So the leader that has cut something raises its epoch, and asks for the new one
+// (see task.cut).
 func (g *gate) fetched(replica, leaderEpoch int32, offset int64) {
 	if g.truncated && leaderEpoch == g.epoch && offset <= g.logEnd {
 		g.confirmed[replica] = true

@@ -3,6 +3,8 @@ package mirror
 import (
 	"slices"
 	"testing"
+
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
 
 // The table A.3 of the specification: three replicas, two needed in sync,
@@ -97,4 +99,49 @@ func TestGateOfOneReplica(t *testing.T) {
 			t.Errorf("unclean %v: %v after the cut", unclean, got)
 		}
 	}
+}
+
+// A leader that cut something raises its epoch: only fetches in the new one were
+// certainly sent after the cut (W30). The metadata may show that epoch before the cut
+// has ended, or after it; either way the gate goes on, and waits for both followers.
+func TestMachineCutRaisesEpoch(t *testing.T) {
+	for _, first := range []string{"metadata", "cut"} {
+		s := newScript(t)
+		s.view.replicas, s.view.isr, s.view.minISR = []int32{1, 2, 3}, []int32{1, 2, 3}, 2
+		s.lead(metadata.DesiredMirroring)
+		s.answer()
+		s.done(outcome{target: 120})
+		s.expect("write PREPARING", "run prepare", "gate in 1m0s", "run cut 120")
+		raised := func() { s.view.leaderEpoch = 6; s.show() }
+		if first == "metadata" {
+			raised()
+			s.expect()
+		}
+		s.done(outcome{logEnd: 120, epoch: 6})
+		s.input(fetchedBy{replica: 2, leaderEpoch: 6, offset: 120})
+		s.input(fetchedBy{replica: 3, leaderEpoch: 5, offset: 100}) // sent before the cut, and late
+		if first == "cut" {
+			raised()
+		}
+		s.expect()
+		s.input(fetchedBy{replica: 3, leaderEpoch: 6, offset: 120})
+		s.expect("write MIRRORING")
+	}
+}
+
+// Another broker led in between: whatever it did, the gate begins anew (9.6.4).
+func TestMachineLedElsewhereDuringCut(t *testing.T) {
+	s := newScript(t)
+	s.view.replicas, s.view.isr = []int32{1, 2}, []int32{1, 2}
+	s.lead(metadata.DesiredMirroring)
+	s.answer()
+	s.done(outcome{target: 120})
+	s.trace = nil
+	s.view.leaderEpoch = 7
+	s.show()
+	s.expect("run prepare")
+	s.done(outcome{target: 120})
+	s.expect("gate in 1m0s", "run cut 120")
+	s.done(outcome{again: true})
+	s.expect("run prepare")
 }

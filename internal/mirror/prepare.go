@@ -192,6 +192,9 @@ func (t *task) cut() outcome {
 		return failed(err)
 	}
 	cut, err := p.Truncate(t.leaderEpoch, t.target)
+	if fencedLocally(err) {
+		return outcome{again: true} // our epoch was raised meanwhile
+	}
 	if err != nil {
 		return failed(err)
 	}
@@ -201,7 +204,21 @@ func (t *task) cut() outcome {
 		t.log().Warn("log was cut to what the source has", "offset", end, "cut", cut.Offsets, "kept", cut.Kept)
 		t.rewindGroups(end)
 	}
-	return outcome{logEnd: end}
+	epoch := t.leaderEpoch
+	if topic, err := t.topic(); err != nil {
+		return failed(err)
+	} else if len(topic.Partition(t.r.id.index).Replicas) > 1 && p.CutIn(epoch) && !invariants.Planted("lateFetchConfirms") {
+		// What a follower fetched in this epoch, it may have got before the cut, and a
+		// fetch that it sent even earlier may come yet: in another epoch there is none
+		// of these (W30).
+		if res := t.raiseEpoch(epoch); res.err != nil {
+			return res
+		}
+		if epoch++; p.Info().LeaderEpoch != epoch {
+			return outcome{again: true} // somebody else led in between
+		}
+	}
+	return outcome{logEnd: end, epoch: epoch}
 }
 
 // rewindGroups moves committed offsets of our groups that lie above the cut

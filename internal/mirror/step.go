@@ -48,6 +48,7 @@ type machine struct {
 	writing  bool                 // a write is under way
 	writeTo  metadata.MirrorState // its target
 	fenceMin int32                // epoch that EPOCH_FENCING must reach
+	cutIn    int32                // leader epoch in which actCut was begun
 
 	action   action
 	seq      int  // of the action, so that an outcome that comes late is known as such
@@ -168,8 +169,9 @@ type outcome struct {
 
 	target   int64 // of prepare and recover: where to cut
 	logEnd   int64 // of cut
+	epoch    int32 // of cut: fetches in it were sent after the cut
 	lost     bool  // of mirror and resolve: follow the source's loss through ULE_RECOVERY
-	again    bool  // of mirror and resolve: nothing is wrong, fetch again after a while
+	again    bool  // of mirror and resolve: nothing is wrong, fetch again after a while; of cut: begin anew
 	attached bool  // of mirror and relocate: the fetcher runs
 }
 
@@ -270,6 +272,8 @@ func (m *machine) assigned(in assigned) []effect {
 		case m.fetching:
 			return []effect{{kind: effectEpochs}}
 		case m.wanting && m.writing: // the write is fenced by epochs, and what follows it begins anew
+		case m.action == actCut && m.view.leaderEpoch == m.cutIn+1: // the cut does that (W30)
+		case m.gate != nil && m.gate.truncated && m.view.leaderEpoch == m.gate.epoch: // and has done it
 		case m.gate != nil, m.action == actPrepare, m.action == actRecover, m.action == actCut:
 			return m.run(actionOf(m.state)) // a new leader starts again at 9.6.1
 		case m.action == actMirror, m.action == actResolve, m.action == actRelocate:
@@ -444,6 +448,7 @@ func (m *machine) run(a action) []effect {
 	e := effect{kind: effectRun, action: a, seq: m.seq, epoch: m.fenceMin}
 	if m.gate != nil {
 		e.target = m.gate.target
+		m.cutIn = m.view.leaderEpoch
 	}
 	return []effect{e}
 }
@@ -470,8 +475,11 @@ func (m *machine) finished(in finished) []effect {
 		m.gate = &gate{target: r.target}
 		return append(m.armGate(), m.passGate()...)
 	case actCut:
+		if r.again {
+			return m.run(actionOf(m.state))
+		}
 		if m.gate != nil {
-			m.gate.cut(m.view.leaderEpoch, r.logEnd)
+			m.gate.cut(r.epoch, r.logEnd)
 		}
 		return m.passGate()
 	case actFence:

@@ -132,7 +132,13 @@ func (s *script) refuse(err error) {
 	s.input(recorded{err: err, record: s.record})
 }
 
-func (s *script) done(r outcome) { s.input(finished{seq: s.seq, result: r}) }
+// done ends the action that runs. A cut that names no epoch of its own had none to raise.
+func (s *script) done(r outcome) {
+	if s.m.action == actCut && r.epoch == 0 {
+		r.epoch = s.view.leaderEpoch
+	}
+	s.input(finished{seq: s.seq, result: r})
+}
 
 func (s *script) expect(want ...string) {
 	s.t.Helper()

@@ -113,6 +113,7 @@ func (p *Partition) passBarrier(s *metadata.StaleReplica) error {
 		next := *p.view.Load()
 		next.highWatermark = min(next.highWatermark, p.log.EndOffset())
 		if p.tracker != nil {
+			p.cutIn = next.leaderEpoch
 			p.tracker.Lower(p.log.EndOffset())
 			next.confirmed = p.tracker.Confirmed()
 		}

@@ -71,6 +71,7 @@ func (p *Partition) Truncate(leaderEpoch int32, end int64) (cut Cut, err error) 
 	if end >= before {
 		return cut, nil
 	}
+	p.cutIn = leaderEpoch
 	if end <= p.log.StartOffset() {
 		err = p.log.TruncateFully(end)
 	} else {
@@ -79,6 +80,14 @@ func (p *Partition) Truncate(leaderEpoch int32, end int64) (cut Cut, err error) 
 	p.lowerLocked()
 	cut.Offsets = before - p.log.EndOffset()
 	return cut, p.storage(err)
+}
+
+// CutIn says that this replica has cut its log as the leader of leaderEpoch: of what a
+// follower got in that epoch nothing tells any more whether we have it.
+func (p *Partition) CutIn(leaderEpoch int32) bool {
+	p.appendMu.Lock()
+	defer p.appendMu.Unlock()
+	return p.cutIn == leaderEpoch
 }
 
 // TruncateFully drops everything and lets the empty log begin at start: the
@@ -96,6 +105,7 @@ func (p *Partition) TruncateFully(leaderEpoch int32, start int64) (cut Cut, err 
 	}
 	defer p.wakeFollowers()
 	refused = p.acks.takeAll()
+	p.cutIn = leaderEpoch
 	cut.Offsets = p.log.EndOffset() - p.log.StartOffset()
 	err = p.log.TruncateFully(start)
 	if err == nil {

@@ -40,6 +40,9 @@ type Partition struct {
 	// bar the one that is being passed; guarded by appendMu.
 	barrier int32
 	bar     *metadata.StaleReplica
+	// cutIn is the leader epoch in which this replica cut its log last as the leader, -1
+	// if it has not since it was opened; guarded by appendMu.
+	cutIn int32
 	// verifying are the transactions about which the coordinator is being asked.
 	verifying verifications // guarded by appendMu
 
@@ -106,7 +109,7 @@ type Info struct {
 }
 
 func newPartition(key sdk.PartitionKey, nodeID int32, c clock.Clock, log Log, openErr error, s *shared) *Partition {
-	p := &Partition{key: key, nodeID: nodeID, clock: c, log: log, shared: s}
+	p := &Partition{key: key, nodeID: nodeID, clock: c, log: log, shared: s, cutIn: -1}
 	p.files, _ = log.(*segment.Log)
 	v := &view{leaderID: -1, leaderEpoch: -1, offline: openErr, lease: s.lease}
 	if log != nil {

@@ -121,6 +121,9 @@ func (p *Partition) fetched(r ReadRequest, f Replica) (*sdk.EpochEnd, error) {
 	moved := next.highWatermark != old.highWatermark
 	p.expandLocked()
 	watch := p.watch
+	if r.CurrentLeaderEpoch != v.leaderEpoch {
+		watch = nil // it does not say in which leadership it got what it has
+	}
 	p.appendMu.Unlock()
 
 	if watch != nil {
