@@ -31,7 +31,7 @@ func TestPassGate(t *testing.T) {
 		"it is back":               {[]metadata.StaleReplica{stale(3, 1, 120)}, 1, 200, []int32{1, 2, 3}, nil, 1, false},
 		"it has no replica now":    {[]metadata.StaleReplica{stale(9, 1, 120)}, 1, 200, []int32{1, 2, 3}, nil, 1, false},
 	} {
-		p := &metadata.Partition{Replicas: []int32{1, 2, 3}, PartitionEpoch: 7, Barrier: c.barrier, Stale: c.before}
+		p := &metadata.Partition{Replicas: []int32{1, 2, 3}, LeaderEpoch: 4, PartitionEpoch: 7, Barrier: c.barrier, Stale: c.before}
 		got, err := passGate(p, &MirrorGate{Target: c.target, Confirmed: c.confirmed, PartitionEpoch: 7})
 		switch {
 		case err != nil || (got == nil) != c.unchanged:
@@ -39,6 +39,10 @@ func TestPassGate(t *testing.T) {
 		case got == nil:
 		case !reflect.DeepEqual(got.Stale, c.want) || got.Barrier != c.number || got.PartitionEpoch != 8:
 			t.Errorf("%s: %+v", name, got)
+		}
+		// Who is left out and follows has to know it: it did not in the old leader epoch.
+		if got != nil && (got.LeaderEpoch > 4) != (len(c.want) > 0) {
+			t.Errorf("%s: leader epoch %d", name, got.LeaderEpoch)
 		}
 		if got != nil {
 			again, err := decodePartition(encodePartition(got))

@@ -55,6 +55,10 @@ func decideWriteState(img *metadata.Image, c writeState) ([]Change, error) {
 //
 // One that was left out before and has not shown up since may have to go further back
 // than this gate did.
+//
+// Where there is such a one the leader epoch is raised too: whoever follows in it has
+// seen that it is barred. In the old one it could follow without knowing, be taken into
+// the ISR for what it got, and cut that when it learns of the barrier.
 func passGate(p *metadata.Partition, g *MirrorGate) (*metadata.Partition, error) {
 	if g.Target < 0 {
 		return nil, fmt.Errorf("%w: a gate at %d", ErrInvalidRequest, g.Target)
@@ -81,7 +85,11 @@ func passGate(p *metadata.Partition, g *MirrorGate) (*metadata.Partition, error)
 		if p.Barrier == math.MaxInt32 {
 			return nil, fmt.Errorf("%w: barriers are used up", ErrInvalidRequest)
 		}
+		if p.LeaderEpoch == math.MaxInt32 {
+			return nil, fmt.Errorf("%w: leader epochs are used up", ErrInvalidRequest)
+		}
 		next.Barrier++
+		next.LeaderEpoch++
 	}
 	next.PartitionEpoch++
 	return &next, nil
