@@ -142,6 +142,12 @@ func (t *Tracker) HighWatermark() int64 { return t.highWatermark }
 // its leadership began. Before that it does not know what was committed.
 func (t *Tracker) Confirmed() bool { return t.highWatermark >= t.epochStart }
 
+// Heard says that every member that counts has fetched in this leadership: what it has
+// the leader has too, and none has more.
+func (t *Tracker) Heard() bool {
+	return !slices.ContainsFunc(t.members, func(m member) bool { return m.counts && m.id != t.self && m.end < 0 })
+}
+
 // ISR is the membership that the controller knows. The caller must not change
 // the slice.
 func (t *Tracker) ISR() []int32 { return t.s.ISR }

@@ -343,3 +343,37 @@ func TestModel(t *testing.T) {
 		})
 	})
 }
+
+// A leader of an empty log was in sync with one that had been leader before it and had
+// got 24 records of a mirror. Nothing was committed of them, so the high watermark stood
+// at the log end from the beginning, and a stop recorded that nothing had been mirrored;
+// then the other one led again. Whoever asks how far all have come has to wait until
+// everybody who could lead has been heard of. (Simulation of two clusters, seed 20631.)
+func TestHeard(t *testing.T) {
+	s := Settings{Replicas: []int32{1, 2, 3}, ISR: []int32{1, 2}}
+	tr := New(1, s, 0, 0, t0)
+	tr.Local(0, 0)
+	if tr.HighWatermark() != 0 || tr.Heard() {
+		t.Fatal("2 was not heard of")
+	}
+	tr.Fetched(Fetch{Replica: 3}, at(1))
+	if tr.Heard() {
+		t.Fatal("3 is not in sync, and says nothing of 2")
+	}
+	tr.Fetched(Fetch{Replica: 2}, at(1))
+	if !tr.Heard() {
+		t.Fatal("all that are in sync were heard of")
+	}
+	tr.Propose([]int32{1, 2, 3})
+	if !tr.Heard() {
+		t.Fatal("3 was heard of before")
+	}
+	tr.Restart(7)
+	if tr.Heard() {
+		t.Fatal("what they had before the log began anew says nothing of now")
+	}
+	alone := New(1, Settings{Replicas: []int32{1, 2}, ISR: []int32{1}}, 0, 0, t0)
+	if !alone.Heard() {
+		t.Fatal("there is nobody else")
+	}
+}

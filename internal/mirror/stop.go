@@ -104,8 +104,9 @@ func (t *task) ungated() (bool, error) {
 	return r != nil && r.HasLME && !invariants.Planted("stopInOldEpoch"), nil
 }
 
-// settle waits until every ISR member has the whole log, so that a clean change
-// of leader cannot shorten it, and until it is on disk (D11). Below
+// settle waits until every ISR member has the whole log and nothing else, so that a
+// clean change of leader can neither shorten it nor make it longer (one may have got
+// more from a leader before us), and until it is on disk (D11). Below
 // min.insync.replicas it waits here for ever; the operator sees STOPPING.
 func (t *task) settle(p *partition.Partition) error {
 	w := partition.NewWaiter()
@@ -118,18 +119,21 @@ func (t *task) settle(p *partition.Partition) error {
 			return info.Offline
 		case !info.Leader:
 			return fmt.Errorf("%s: %w", p.Key(), partition.ErrNotLeader)
-		case info.HighWatermark >= info.LogEnd:
+		case info.HighWatermark >= info.LogEnd && (p.Heard() || invariants.Planted("stopHearsNobody")):
 			return t.flush(p)
 		}
-		t.r.m.sched.until(func() bool { return len(w.C) > 0 || t.ctx.Err() != nil })
+		poll := t.r.m.o.Clock.NewTimer(metadataPoll) // nothing tells of a fetch that moves no high watermark
+		t.r.m.sched.until(func() bool { return len(w.C) > 0 || len(poll.C()) > 0 || t.ctx.Err() != nil })
 		if t.ctx.Err() != nil {
+			poll.Stop()
 			return t.ctx.Err()
 		}
 		select {
 		case <-w.C:
-		case <-t.ctx.Done():
-			return t.ctx.Err()
+		case <-poll.C():
+		case <-t.ctx.Done(): // seen above
 		}
+		poll.Stop()
 	}
 }
 

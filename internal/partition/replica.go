@@ -150,6 +150,13 @@ func (p *Partition) WatchFetches(fn func(replica, leaderEpoch int32, offset int6
 	}
 }
 
+// Heard says that this replica leads, and that none of the ISR has more than it has.
+func (p *Partition) Heard() bool {
+	p.appendMu.Lock()
+	defer p.appendMu.Unlock()
+	return p.tracker != nil && p.tracker.Heard()
+}
+
 // Replicas is what the leader knows of the replicas; nil where it does not lead.
 func (p *Partition) Replicas() []isr.State {
 	p.appendMu.Lock()
