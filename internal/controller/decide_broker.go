@@ -63,8 +63,8 @@ func decideRegisterBroker(img *metadata.Image, c registerBroker) ([]Change, erro
 // It goes out of ISR and ELR, and counts as one of those that had every record once;
 // when only such are left, the longest log leads. That somebody of the ISR seems to be
 // there is no reason to forget it: that one may be gone too, and nobody know yet. Who
-// is the only one leads at once, and so does the first one in a mirror: the source has
-// the records.
+// is the only one leads at once, and so does the first one in a mirror that the source
+// has the records of.
 func (c *change) tailLost(id int32) {
 	n := &c.next
 	member := slices.Contains(n.ISR, id)
@@ -72,7 +72,7 @@ func (c *change) tailLost(id int32) {
 		return
 	}
 	if !slices.ContainsFunc(n.ISR, c.eligible) {
-		if c.t.ReadOnly(c.old) && member {
+		if c.t.Sourced(c.old) && member {
 			return
 		}
 		if len(minus(union(n.ISR, n.ELR, n.LastKnownELR), []int32{id})) == 0 {

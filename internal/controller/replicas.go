@@ -190,10 +190,11 @@ func (c *change) keepELR() {
 // lastOne reports whether one member is left of an ISR that the controller, and not
 // the leader, made smaller, or of one with an ELR, and may have stopped uncleanly
 // without anybody knowing yet. The others of those that had every record have what it
-// lost, until it is known to have gone on without them. In a mirror the source has it.
+// lost, until it is known to have gone on without them. In a mirror that is past its gate the
+// source has it.
 func (c *change) lastOne(had []int32) bool {
 	n := &c.next
-	if c.wished || c.restart || len(n.ISR) != 1 || len(minus(had, n.ISR)) == 0 || c.t.ReadOnly(c.old) {
+	if c.wished || c.restart || len(n.ISR) != 1 || len(minus(had, n.ISR)) == 0 || c.t.Sourced(c.old) {
 		return false
 	}
 	b := c.img.Broker(n.ISR[0])

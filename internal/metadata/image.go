@@ -412,6 +412,25 @@ func (t *Topic) ReadOnly(p *Partition) bool {
 	return a.Desired != DesiredStopped || t.MirrorState(p) != StateStopped && !invariants.Planted("writableWhileStopping")
 }
 
+// Sourced reports whether the source has what the log of a mirror partition holds, so
+// that nothing is lost here for good: since the gate of this run was passed. Before that
+// the log holds what clients wrote here, and a stop would keep it.
+func (t *Topic) Sourced(p *Partition) bool {
+	m := t.MirrorPartition(p)
+	if m == nil || !t.ReadOnly(p) {
+		return false
+	}
+	state := m.State
+	if state == StateFailed {
+		state = m.PreviousState
+	}
+	switch state {
+	case StateUnknown, StatePreparing, StateStopped:
+		return false
+	}
+	return !m.HasLME || m.LMO >= 0
+}
+
 // Stopped reports whether every partition of an attached topic has finished its
 // failover.
 func (t *Topic) Stopped() bool {

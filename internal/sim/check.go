@@ -246,8 +246,8 @@ func (c *checker) killed(node int32) {
 			has := g.has(b.log(l.id.Topic, l.id.Partition), g.frontier())
 			lost, safe = lost || !has, safe || has && b.proc.up
 		}
-		if c.w.pair != nil && c.w.readOnly(l.id.Topic, l.id.Partition) {
-			safe = false // no ELR waits for mirrored records: the source has them
+		if t := c.w.store.image().TopicByID(l.id.Topic); t.Sourced(p) {
+			safe = false // nobody waits for mirrored records: the source has them
 		}
 		if g.loose = lost && !safe; g.loose {
 			c.w.loop.note("nobody is sure to have all", int64(node), int64(l.id.Partition), g.frontier())
