@@ -27,8 +27,10 @@ type mirrored struct {
 	// reset is where producer ids were reset last: a client that should have left this
 	// cluster, and sends once more behind it, writes twice (W60).
 	reset int64
-	// own: since the last run something of our own was appended.
+	// own: since the last run something of our own was appended. low: an unclean election
+	// has since then left less than that run had brought (2.11, ULE(B)); -1: none has.
 	own bool
+	low int64
 	// safe: since the end of the last run every member of the ISR had all of it on disk.
 	safe bool
 }
@@ -42,7 +44,7 @@ type committedIn struct {
 func (c *checker) mirrored(id segment.LogID) *mirrored {
 	g := c.ghost(id)
 	if g.m == nil {
-		g.m = &mirrored{hist: map[int64][]committedIn{}, known: map[uint64]bool{}, heard: map[int32]int{}}
+		g.m = &mirrored{hist: map[int64][]committedIn{}, known: map[uint64]bool{}, heard: map[int32]int{}, low: -1}
 	}
 	return g.m
 }
@@ -112,6 +114,9 @@ func (p *pair) reset(c *checker, g *ghost, b record.Batch) {
 func (p *pair) newVersion(c *checker, g *ghost) {
 	m := c.mirrored(g.id)
 	f := g.frontier()
+	if m.low < 0 || f < m.low {
+		m.low = f
+	}
 	for end, list := range m.hist { // each by itself
 		if end <= f {
 			continue
@@ -219,7 +224,11 @@ func (p *pair) appended(c *checker, node int32, l *memLog) {
 		c.fail("GI-33", "%v: broker %d writes batch %d of its own before the last mirrored epoch is recorded (%s)", g, node, x.base, state)
 		return
 	}
-	if x.epoch <= r.LME || r.LMO >= 0 && x.base < r.LMO || !m.own && r.LMO >= 0 && x.base != r.LMO {
+	first := r.LMO
+	if m.low >= 0 {
+		first = min(first, m.low)
+	}
+	if x.epoch <= r.LME || r.LMO >= 0 && x.base < first || !m.own && r.LMO >= 0 && x.base != first {
 		c.fail("GI-32", "%v: broker %d writes batch %d of epoch %d of its own; the last mirrored epoch is %d, offset %d (first: %v)", g, node, x.base, x.epoch, r.LME, r.LMO, !m.own)
 	}
 	m.own = true
@@ -313,6 +322,9 @@ func (p *pair) recorded(c *checker, g *ghost, before *metadata.Image, t *metadat
 		return
 	}
 	from, to := stateOf(was), is.State
+	if was == nil || is.HasLME != was.HasLME || is.LMO != was.LMO {
+		m.low = -1
+	}
 	p.moves[move{from, to}]++
 	c.looked("GI-60")
 	if from != to && !legal(from, to) {
