@@ -169,14 +169,3 @@ func (l *Log) forgetAborted(markers map[int64]bool) {
 		}
 	})
 }
-
-// forgetProducers drops the producer snapshots of what lies below the end of a
-// marker or producer reset that goes. The files have nothing left that it was
-// needed for, but a snapshot may: a recovery that began with it would not meet
-// the marker any more, and have the transaction open, or the producers, for
-// good. As with forgetAborted, the swap makes it durable.
-func (l *Log) forgetProducers(end int64) {
-	l.store.index.write(func(b *pebble.Batch) {
-		_ = b.DeleteRange(l.id.key(kindProducer, 0), l.id.key(kindProducer, end), nil)
-	})
-}

@@ -31,3 +31,23 @@ func (t *Table) ForgetAborted(markers map[int64]bool) bool {
 
 // Has says whether the producer is known.
 func (t *Table) Has(id int64) bool { return t.producers[id] != nil }
+
+// EndOpen ends the open transaction of a producer as its marker did that compaction
+// removes, in a table from before it. It reports whether one was open.
+func (t *Table) EndOpen(id int64) bool {
+	s := t.producers[id]
+	if s == nil || s.txnFirst < 0 {
+		return false
+	}
+	t.close(s)
+	return true
+}
+
+// Drop forgets every producer, as the reset did that compaction removes, in a table
+// from before it. It reports whether there was one.
+func (t *Table) Drop() bool {
+	n := len(t.producers)
+	t.open, t.latest = t.open[:0], nil
+	clear(t.producers)
+	return n > 0
+}
