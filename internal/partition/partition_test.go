@@ -30,6 +30,7 @@ import (
 type disk struct {
 	mu   sync.Mutex
 	gate chan struct{} // nil: open
+	held chan struct{} // says that an fsync waits at the gate
 	err  error
 	make error // of making a file that a compaction writes
 }
@@ -75,6 +76,10 @@ func (d *disk) MaybeError(op errorfs.Op) error {
 	gate, err := d.gate, d.err
 	d.mu.Unlock()
 	if gate != nil {
+		select {
+		case d.held <- struct{}{}:
+		default: // said already
+		}
 		<-gate
 	}
 	return err
@@ -105,7 +110,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, disk: &disk{}, fs: vfs.NewMem(), clock: clock.NewManual(time.UnixMilli(1_000_000))}
+	w := &world{t: t, disk: &disk{held: make(chan struct{}, 1)}, fs: vfs.NewMem(), clock: clock.NewManual(time.UnixMilli(1_000_000))}
 	w.open()
 	t.Cleanup(w.close)
 	return w
