@@ -11,7 +11,6 @@ import (
 
 	"github.com/lockstep-kafka/lockstep/internal/epoch"
 	"github.com/lockstep-kafka/lockstep/internal/invariants"
-	"github.com/lockstep-kafka/lockstep/internal/record"
 )
 
 // tailMax is how many index entries of the active segment stay in memory: 64
@@ -56,19 +55,24 @@ func (l *Log) AppendReserved(batches []byte) (Appended, error) { return l.append
 func (l *Log) append(batches []byte, own bool) (Appended, error) {
 	l.wr.Lock()
 	defer l.wr.Unlock()
-	if err := l.usable(); err != nil {
+	if err := l.usableLocked(); err != nil {
 		return Appended{}, err
 	}
-	a, err := l.measure(batches)
-	if err != nil {
+	known := l.history.Load() == nil // else it reads these batches when it comes to them
+	g := gathers.Get().(*gathered)
+	defer gathers.Put(g)
+	seg := l.active()
+	if err := g.gather(l, seg, batches, known); err != nil {
 		return Appended{}, err
 	}
 	if err := l.store.space.admit(int64(len(batches)), own); err != nil {
 		return Appended{}, fmt.Errorf("append to %s at %d: %w", l.id, l.mu.end, err)
 	}
-	seg := l.active()
-	if l.full(seg, a, int64(len(batches))) {
-		seg, err = l.roll()
+	var err error
+	if l.full(seg, g.Appended, int64(len(batches))) {
+		if seg, err = l.roll(); err == nil {
+			err = g.gather(l, seg, batches, known) // times and positions count from the segment's beginning
+		}
 	}
 	if err == nil {
 		err = l.write(seg, batches)
@@ -80,11 +84,11 @@ func (l *Log) append(batches []byte, own bool) (Appended, error) {
 	if l.store.o.FlushInterval > 0 {
 		l.store.writeback.note(seg, seg.size)
 	}
-	l.include(seg, batches, a)
+	l.include(seg, g, int64(len(batches)))
 	if len(l.mu.tail) >= l.store.o.tail {
 		l.trimTail(seg)
 	}
-	if !l.queued.Swap(true) {
+	if !l.queued.Load() && !l.queued.Swap(true) {
 		l.store.flusher.addDirty(l)
 	}
 	if l.store.files.crowded() {
@@ -95,35 +99,7 @@ func (l *Log) append(batches []byte, own bool) (Appended, error) {
 			l.store.files.drop(seg, false)
 		}
 	}
-	return a, nil
-}
-
-// measure walks the batches and checks that they may stand at the log end.
-func (l *Log) measure(batches []byte) (Appended, error) {
-	if len(batches) == 0 {
-		return Appended{}, fmt.Errorf("append to %s: no batches", l.id)
-	}
-	end := l.mu.end
-	a := Appended{First: -1, MaxTimestamp: noTime, OffsetOfMaxTimestamp: -1}
-	for rest := batches; len(rest) > 0; {
-		b, r, err := record.Next(rest)
-		if err != nil {
-			return Appended{}, fmt.Errorf("append to %s at %d: %w", l.id, end, err)
-		}
-		rest = r
-		if b.BaseOffset() < end {
-			return Appended{}, fmt.Errorf("append to %s: %w: batch at %d, log end is %d", l.id, ErrOffsetOrder, b.BaseOffset(), end)
-		}
-		if a.First < 0 {
-			a.First = b.BaseOffset()
-		}
-		if ts := b.MaxTimestamp(); ts > a.MaxTimestamp {
-			a.MaxTimestamp, a.OffsetOfMaxTimestamp = ts, b.LastOffset()
-		}
-		end = b.NextOffset()
-	}
-	a.End = end
-	return a, nil
+	return g.Appended, nil
 }
 
 // full says that the active segment is closed before an append.
@@ -146,7 +122,7 @@ func (l *Log) full(seg *segment, a Appended, n int64) bool {
 
 // write puts the bytes behind what the segment holds.
 func (l *Log) write(seg *segment, batches []byte) error {
-	seg.dirty.Store(true) // before it is open, so that it is not closed under us
+	seg.setDirty() // before it is open, so that it is not closed under us
 	h, err := l.store.files.acquire(seg)
 	if err != nil {
 		return fmt.Errorf("append to %s: %w", l.id, err)
@@ -169,32 +145,23 @@ func (l *Log) write(seg *segment, batches []byte) error {
 	return err
 }
 
-// include publishes what was written. No allocation but for what is new:
+// include publishes what was written, n bytes. No allocation but for what is new:
 // producers, epochs, the growth of the index tail.
-func (l *Log) include(seg *segment, batches []byte, a Appended) {
+func (l *Log) include(seg *segment, g *gathered, n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	pos := seg.size
-	known := l.history.Load() == nil // else it reads these batches when it comes to them
-	for rest := batches; len(rest) > 0; {
-		b := record.Batch(rest)
-		b, rest = b[:b.Size()], rest[b.Size():] // measure has been here
-		if pos-l.indexed >= l.store.o.IndexInterval {
-			l.mu.tail = append(l.mu.tail, entry{offset: b.BaseOffset(), pos: pos, time: seg.times.max})
-			l.indexed = pos
-		}
-		seg.times.add(b)
-		if known {
-			l.mu.epochs.Assign(b.PartitionLeaderEpoch(), b.BaseOffset())
-			l.mu.written.Assign(b.PartitionLeaderEpoch(), b.BaseOffset())
-			l.mu.producers.Apply(b)
-		}
-		pos += int64(len(b))
+	l.mu.tail = append(l.mu.tail, g.entries...)
+	l.indexed = g.indexed
+	for _, e := range g.epochs {
+		l.mu.epochs.Assign(e.Epoch, e.Start)
+		l.mu.written.Assign(e.Epoch, e.Start)
 	}
-	seg.dirty.Store(true) // a flush may have cleared it since write
-	l.mu.size += pos - seg.size
-	seg.size, seg.end = pos, a.End
-	l.mu.end = a.End
+	l.mu.producers.ApplyAll(&g.producers)
+	seg.setDirty() // a flush may have cleared it since write
+	seg.times = g.times
+	seg.size += n
+	l.mu.size += n
+	seg.end, l.mu.end = g.End, g.End
 	l.mu.producers.Replicated(l.hw.Load())
 	l.publishLocked()
 }

@@ -280,6 +280,13 @@ func (l *Log) Producers() []producer.Producer {
 
 // usable says whether the log takes changes.
 func (l *Log) usable() error {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.usableLocked()
+}
+
+// usableLocked is usable for holders of wr or mu: a log is closed under both.
+func (l *Log) usableLocked() error {
 	if d := l.damaged.Load(); d != nil {
 		return d
 	}
@@ -289,8 +296,6 @@ func (l *Log) usable() error {
 	if err := l.store.failure(); err != nil {
 		return err
 	}
-	l.mu.RLock()
-	defer l.mu.RUnlock()
 	if l.mu.closed {
 		return fmt.Errorf("%w: %s", ErrClosed, l.id)
 	}
@@ -370,6 +375,8 @@ func (l *Log) publishLocked() {
 	if l.mu.start > l.mu.end || a.end != l.mu.end || l.mu.segments[0].base > l.mu.start {
 		_ = l.fail(invariants.Check(false, "log %s: [%d, %d) in segments from %d to %d", l.id, l.mu.start, l.mu.end, l.mu.segments[0].base, a.end))
 	}
-	l.start.Store(l.mu.start)
+	if l.start.Load() != l.mu.start { // mostly not, and a store waits for those before it
+		l.start.Store(l.mu.start)
+	}
 	l.end.Store(l.mu.end)
 }

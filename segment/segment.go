@@ -61,20 +61,31 @@ const noTime = -1
 
 var unknownTimes = times{first: noTime, max: noTime, maxOffset: -1}
 
-// add takes in the next batch; its header is enough. A batch without records has
-// no time: it stays behind when compaction took them, and nobody who asks for a
-// time may be led to it.
+// add takes in the next batch; its header is enough.
 func (t *times) add(b record.Batch) {
 	t.heads = crc32.Update(t.heads, castagnoli, b[:headSize])
-	if b.NumRecords() == 0 {
+	t.addTime(b.NumRecords(), b.MaxTimestamp(), b.LastOffset())
+}
+
+// addTime is add without heads. A batch without records has no time: it stays behind
+// when compaction took them, and nobody who asks for a time may be led to it.
+func (t *times) addTime(records int32, maxTimestamp, lastOffset int64) {
+	if records == 0 {
 		return
 	}
-	ts := b.MaxTimestamp()
 	if t.first == noTime {
-		t.first = ts
+		t.first = maxTimestamp
 	}
-	if ts > t.max {
-		t.max, t.maxOffset = ts, b.LastOffset()
+	if maxTimestamp > t.max {
+		t.max, t.maxOffset = maxTimestamp, lastOffset
+	}
+}
+
+// setDirty keeps the file cache from closing the file. It mostly is, and a store waits
+// for those before it.
+func (s *segment) setDirty() {
+	if !s.dirty.Load() {
+		s.dirty.Store(true)
 	}
 }
 

@@ -382,7 +382,8 @@ func (s *Store) delete(id LogID) error {
 	return s.disk.RemoveAll(gone)
 }
 
-// shut takes the log out of use for everybody, and returns its segments.
+// shut takes the log out of use for everybody, and returns its segments. For holders of
+// wr.
 func (l *Log) shut() []*segment {
 	l.mu.Lock()
 	l.mu.closed = true

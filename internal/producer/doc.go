@@ -6,7 +6,8 @@
 // sequence, is it a duplicate of one of the last five, is its epoch fenced
 // (KIP-98)? Apply is told every batch that was appended, in log order, by
 // whatever entrance: client, coordinator, replication, mirror, recovery. Apply
-// never refuses: a batch that is in the log is a fact (L9).
+// never refuses: a batch that is in the log is a fact (L9). Appends gather many batches
+// into Changes first.
 //
 // A MIRROR_PID_RESET batch drops every producer entry (L15), so that producer
 // ids given out by another cluster can never meet ours. Aborted transactions

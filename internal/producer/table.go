@@ -185,37 +185,6 @@ func (b batch) firstSeq() int32 {
 	return math.MaxInt32 - (b.delta - b.lastSeq) + 1
 }
 
-// Apply takes over what an appended batch says. It allocates only for a
-// producer id that is new, and for an aborted transaction.
-func (t *Table) Apply(b record.Batch) {
-	if b.IsControl() {
-		t.touched = true
-		t.applyControl(b)
-		return
-	}
-	if !b.HasProducerID() {
-		return
-	}
-	t.touched = true
-	s := t.state(b.ProducerID(), b.ProducerEpoch())
-	if e := b.ProducerEpoch(); e != s.epoch {
-		// A lower epoch can only come by replication or from a mirror's source, and
-		// then it is that log's truth (L9).
-		s.epoch, s.n = e, 0
-	}
-	if b.BaseSequence() >= 0 {
-		s.push(batch{lastSeq: b.LastSequence(), delta: b.LastOffsetDelta(), lastOffset: b.LastOffset(), timestamp: b.MaxTimestamp()})
-	}
-	s.lastTime = b.MaxTimestamp()
-	if b.IsTransactional() && s.txnFirst < 0 {
-		s.txnFirst = b.BaseOffset()
-		if invariants.Planted("lsoOneBatchHigh") {
-			s.txnFirst = b.LastOffset() + 1
-		}
-		t.open = append(t.open, s)
-	}
-}
-
 func (s *state) push(b batch) {
 	if s.n == Window || s.n == Window-1 && invariants.Planted("windowOfFour") {
 		copy(s.batches[:], s.batches[1:])
@@ -270,44 +239,6 @@ func (s *state) lastOffset() int64 {
 		return -1
 	}
 	return s.batches[s.n-1].lastOffset
-}
-
-func (t *Table) applyControl(b record.Batch) {
-	kind, coordEpoch, err := b.Control()
-	if err != nil {
-		return // not a marker that anybody could read; consumers skip it too
-	}
-	switch {
-	case kind == record.MirrorPIDReset && !invariants.Planted("pidResetIgnored"):
-		t.reset(b.BaseOffset())
-	case kind.IsMarker() && b.HasProducerID():
-		t.end(b, kind == record.Abort, coordEpoch)
-	}
-}
-
-// end closes the transaction of the marker's producer.
-func (t *Table) end(b record.Batch, abort bool, coordEpoch int32) {
-	s := t.state(b.ProducerID(), b.ProducerEpoch())
-	if e := b.ProducerEpoch(); e != s.epoch {
-		// A fencing marker carries the next epoch (KIP-98, KIP-890): the next data
-		// batch of that epoch begins at sequence 0.
-		s.epoch, s.n = e, 0
-	}
-	s.coordEp = coordEpoch
-	s.lastTime = max(s.lastTime, b.MaxTimestamp())
-	if s.txnFirst < 0 {
-		return // empty transaction: nothing was written here
-	}
-	first, marker := s.txnFirst, b.LastOffset()
-	t.close(s)
-	t.decided = append(t.decided, span{first, marker})
-	if abort {
-		stable := marker + 1
-		if open, ok := t.FirstUndecided(); ok {
-			stable = open
-		}
-		t.aborted = append(t.aborted, aborted{s.id, first, marker, stable})
-	}
 }
 
 func (t *Table) close(s *state) {

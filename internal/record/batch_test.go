@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -106,8 +107,11 @@ func TestNext(t *testing.T) {
 	if err != nil || !bytes.Equal(b, one) || len(rest) != len(one) {
 		t.Fatalf("%d rest %d: %v", len(b), len(rest), err)
 	}
+	sameHead(t, b)
+	sameHead(t, AbortMarker(5, 1, 2, 3))
 	for cut := range one {
-		if _, _, err := Next(one[:cut]); !errors.Is(err, ErrShort) {
+		var h Head
+		if _, _, err := Next(one[:cut]); !errors.Is(err, ErrShort) || !errors.Is(h.Next(one[:cut]), ErrShort) {
 			t.Fatalf("%d of %d bytes: %v", cut, len(one), err)
 		}
 	}
@@ -130,6 +134,10 @@ func TestNext(t *testing.T) {
 		bad := append([]byte(nil), one...)
 		c.edit(bad)
 		_, _, err := Next(bad)
+		var h Head
+		if errHead := h.Next(bad); fmt.Sprint(errHead) != fmt.Sprint(err) {
+			t.Errorf("%s: a head says %v", c.name, errHead)
+		}
 		var corrupt *CorruptError
 		if !errors.As(err, &corrupt) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.name, err)
@@ -139,6 +147,22 @@ func TestNext(t *testing.T) {
 	bad[len(bad)-1] ^= 1
 	if b, _, err := Next(bad); err != nil || b.VerifyCRC() == nil {
 		t.Error("a flipped bit must pass Next and fail VerifyCRC")
+	}
+}
+
+// sameHead compares a batch taken apart with what its methods say.
+func sameHead(t *testing.T, b Batch) {
+	t.Helper()
+	want := Head{
+		BaseOffset: b.BaseOffset(), LastOffsetDelta: b.LastOffsetDelta(), Size: len(b), PartitionLeaderEpoch: b.PartitionLeaderEpoch(), Attributes: b.Attributes(),
+		MaxTimestamp: b.MaxTimestamp(), ProducerID: b.ProducerID(), ProducerEpoch: b.ProducerEpoch(), BaseSequence: b.BaseSequence(), NumRecords: b.NumRecords(),
+	}
+	var h Head
+	if err := h.Next(b); err != nil || h != want {
+		t.Fatalf("head %+v, %v; want %+v", h, err, want)
+	}
+	if h.LastOffset() != b.LastOffset() || h.LastSequence() != b.LastSequence() || h.IsControl() != b.IsControl() || h.IsTransactional() != b.IsTransactional() {
+		t.Fatalf("head %+v: last offset %d and sequence %d, control %v, transactional %v", h, h.LastOffset(), h.LastSequence(), h.IsControl(), h.IsTransactional())
 	}
 }
 
@@ -196,9 +220,14 @@ func FuzzNext(f *testing.F) {
 	f.Fuzz(func(t *testing.T, p []byte) {
 		for len(p) > 0 {
 			b, rest, err := Next(p)
+			var h Head
+			if errHead := h.Next(p); fmt.Sprint(errHead) != fmt.Sprint(err) {
+				t.Fatalf("a head says %v, a batch %v", errHead, err)
+			}
 			if err != nil {
 				return
 			}
+			sameHead(t, b)
 			if b.Size() != len(b) || len(b)+len(rest) != len(p) || b.NextOffset() <= b.BaseOffset() {
 				t.Fatalf("size %d of %d, offsets %d to %d", b.Size(), len(b), b.BaseOffset(), b.NextOffset())
 			}
