@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +19,8 @@ var errNotEqual = errors.New("source and mirror are not equal")
 // newVerifyCommand is the comparison of a mirror with its source.
 func newVerifyCommand() *cobra.Command {
 	var source, mirror, sourceConfig, mirrorConfig, topics string
-	var asJSON, complete bool
+	var asJSON, complete, following bool
+	var follow verifyFollow
 	cmd := &cobra.Command{
 		Use:   "verify --source HOST:PORT --mirror HOST:PORT",
 		Short: "Compare a mirror with its source, byte for byte",
@@ -26,10 +28,17 @@ func newVerifyCommand() *cobra.Command {
 over the range of offsets that both sides have. Prints what was compared, and
 the first difference of each partition with both headers. Changes nothing.
 
+With --follow it goes on: what is new is compared round after round, not faster
+than --rate, until it is interrupted. It prints what has changed, and a
+line per minute if nothing has; --listen serves metrics, among them the offset up to which each
+partition is verified. With --json it prints a line for each partition whose
+verified offset or result has changed.
+
 Exit code 0: everything compared is equal; 1: a difference, a missing partition
 or an error; 2: wrong usage.`,
 		Example: `  lockstep verify --source :9091 --mirror :9094
-  lockstep verify --source kafka:9093 --source-config client.properties --mirror :9094 --topics 'orders.*' --json`,
+  lockstep verify --source kafka:9093 --source-config client.properties --mirror :9094 --topics 'orders.*' --json
+  lockstep verify --source :9091 --mirror :9094 --follow --rate 10000000 --listen :9464`,
 		Args: noArguments,
 	}
 	flags := cmd.Flags()
@@ -39,7 +48,11 @@ or an error; 2: wrong usage.`,
 	flags.StringVar(&mirrorConfig, "mirror-config", "", "client properties `file` for the mirror")
 	flags.StringVar(&topics, "topics", "", "only topics whose whole name matches this `regex` (default: all that are not internal)")
 	flags.BoolVar(&complete, "complete", false, "also fail if the mirror is behind")
-	flags.BoolVar(&asJSON, "json", false, "print a JSON array")
+	flags.BoolVar(&asJSON, "json", false, "print a JSON array; with --follow, JSON lines")
+	flags.BoolVar(&following, "follow", false, "compare on and on, until interrupted")
+	flags.DurationVar(&follow.interval, "interval", 10*time.Second, "wait between rounds that found nothing new; with --follow")
+	flags.Int64Var(&follow.rate, "rate", 0, "read at most this many `bytes` per second from each cluster; 0: no limit")
+	flags.StringVar(&follow.listen, "listen", "", "serve /metrics at this `host:port`; with --follow")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if source == "" || mirror == "" {
 			return usageError{errors.New("--source and --mirror are required")}
@@ -47,6 +60,21 @@ or an error; 2: wrong usage.`,
 		o, err := verifyOptions(source, sourceConfig, mirror, mirrorConfig, topics)
 		if err != nil {
 			return usageError{err}
+		}
+		if err := follow.check(); err != nil {
+			return usageError{err}
+		}
+		o.Rate = follow.rate
+		if following {
+			follow.json = asJSON
+			report, err := follow.run(cmd.Context(), o, cmd.OutOrStdout())
+			if err == nil && (report == nil || !report.OK()) {
+				err = errNotEqual
+			}
+			return err
+		}
+		if flags.Changed("listen") || flags.Changed("interval") {
+			return usageError{errors.New("--listen and --interval need --follow")}
 		}
 		report, err := verify.Run(cmd.Context(), o)
 		if err != nil {

@@ -31,6 +31,7 @@ type side struct {
 	conns   map[string]*wire.Client
 	leaders map[int32]string // broker id to address
 	topics  map[string]topic
+	pace    *pace
 }
 
 type topic struct {
@@ -211,6 +212,35 @@ func (s *side) offsets(ctx context.Context, topic string, partition int32) (Rang
 	return r, err
 }
 
+// epochEnd is where the log has its last batch of an epoch or an older one: its end,
+// and -1 where it has none so old.
+func (s *side) epochEnd(ctx context.Context, topic string, partition, epoch int32) (end int64, err error) {
+	err = s.withLeader(ctx, topic, partition, func(addr string) error {
+		req := kmsg.NewPtrOffsetForLeaderEpochRequest()
+		t := kmsg.NewOffsetForLeaderEpochRequestTopic()
+		t.Topic = topic
+		p := kmsg.NewOffsetForLeaderEpochRequestTopicPartition()
+		p.Partition, p.CurrentLeaderEpoch, p.LeaderEpoch = partition, -1, epoch
+		t.Partitions = append(t.Partitions, p)
+		req.Topics = append(req.Topics, t)
+		resp, err := s.request(ctx, addr, 0, req)
+		if err != nil {
+			return err
+		}
+		topics := resp.(*kmsg.OffsetForLeaderEpochResponse).Topics
+		if len(topics) != 1 || len(topics[0].Partitions) != 1 {
+			return fmt.Errorf("%s: %s answered for %d topics when asked for the end of an epoch of one partition", s.cluster.Name, addr, len(topics))
+		}
+		answer := topics[0].Partitions[0]
+		if err := kerr.ErrorForCode(answer.ErrorCode); err != nil {
+			return fmt.Errorf("%s: end of epoch %d of %s-%d at %s: %w", s.cluster.Name, epoch, topic, partition, addr, err)
+		}
+		end = answer.EndOffset
+		return nil
+	})
+	return end, err
+}
+
 // fetchVersion is the last in which topics go by name: then one form serves
 // sources with and without topic ids.
 const fetchVersion = 12
@@ -274,8 +304,10 @@ func (r *reader) fill(ctx context.Context) error {
 		return nil
 	}
 	var err error
-	r.buf, err = r.side.fetch(ctx, r.topic, r.partition, r.next, r.maxBytes)
-	return err
+	if r.buf, err = r.side.fetch(ctx, r.topic, r.partition, r.next, r.maxBytes); err != nil {
+		return err
+	}
+	return r.side.pace.took(ctx, len(r.buf))
 }
 
 // take removes the first batch of buf. It answers nil if there is none, which

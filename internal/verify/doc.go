@@ -9,6 +9,9 @@
 // difference of a partition is reported with both headers, and the partition is
 // left there. Nothing is decompressed.
 //
+// Follow does so round after round, from where the last one was; what was cut off
+// meanwhile is found by the end of its leader epoch, and compared again.
+//
 // Run starts a bounded number of workers, each with its own connections and with
 // at most one fetch per side in flight, and has ended all of them when it returns.
 // An unreachable cluster ends the run; an error of one partition is in its report.

@@ -29,12 +29,19 @@ type PartitionReport struct {
 	Topic     string `json:"topic"`
 	Partition int32  `json:"partition"`
 
-	Source   Range  `json:"source"`   // log start and high watermark there
-	Mirror   Range  `json:"mirror"`   // and here
-	Compared Range  `json:"compared"` // what both have
-	Batches  int64  `json:"batches"`
-	Bytes    int64  `json:"bytes"`
-	CRC32C   string `json:"crc32c"` // of the compared batches, concatenated
+	Source   Range `json:"source"`   // log start and high watermark there
+	Mirror   Range `json:"mirror"`   // and here
+	Compared Range `json:"compared"` // what both have
+	// Verified is the offset up to which, from Compared.Start on, both are equal; -1 if
+	// nothing has been compared yet.
+	Verified int64 `json:"verified"`
+	// Skipped are offsets that one side deleted before they were compared, while the
+	// comparison went on. CRC32C is - then, or when it has gone on at all.
+	Skipped int64 `json:"skipped,omitempty"`
+
+	Batches int64  `json:"batches"`
+	Bytes   int64  `json:"bytes"`
+	CRC32C  string `json:"crc32c"` // of the compared batches, concatenated
 
 	Result Result `json:"result"`
 	Offset int64  `json:"offset"` // of the first difference; -1 if there is none
@@ -60,6 +67,11 @@ func (r *Report) OK() bool {
 		}
 	}
 	return true
+}
+
+// Unverified is the number of offsets that both sides have and that are not compared yet.
+func (p *PartitionReport) Unverified() int64 {
+	return max(0, min(p.Source.End, p.Mirror.End)-max(p.Verified, p.Source.Start, p.Mirror.Start))
 }
 
 // Complete tells whether, beyond OK, no partition of the mirror is behind.
