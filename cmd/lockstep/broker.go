@@ -131,8 +131,8 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 		ProducerExpiration: cfg.Duration("producer.id.expiration.ms"),
 		Cleaner:            live.cleaner(),
 		Lease:              b.lease, ReplicaLag: cfg.Duration("replica.lag.time.max.ms"),
-		PromptWatermark: cfg.RackAware(),
-		AlterISR:        replica.AlterISR(b.controller, b.nodeID, b.brokerEpoch),
+		PromptWatermark: cfg.RackAware(), Offline: b.wentOffline,
+		AlterISR: replica.AlterISR(b.controller, b.nodeID, b.brokerEpoch),
 	})
 	b.partitions.SetThrottles(live.throttles())
 	manager.Store(b.partitions)
@@ -191,7 +191,7 @@ func (b *broker) enter(ctx context.Context, live *liveConfig) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("initial.broker.registration.timeout.ms: not registered within %v", timeout))
 	defer cancel()
 	m, err := join(ctx, memberOptions{
-		Office: b.controller, Registration: b.registration(), Applied: b.applied.Load, Others: b.others,
+		Office: b.controller, Registration: b.registration(), Applied: b.applied.Load, Offline: b.resigned, Others: b.others,
 		Interval: b.cfg.Duration("broker.heartbeat.interval.ms"), Session: b.cfg.Duration("broker.session.timeout.ms"),
 		Clock: clock.System(), Logger: b.logger.With("part", "member"), Fail: b.fail,
 	})
@@ -286,13 +286,34 @@ func (b *broker) watchController() {
 	}()
 }
 
-// damaged takes the partition of a damaged log offline, and lets its mirror, if
-// it has one, repair it. It is only called for logs that were opened, hence when
-// there are partitions and mirrors.
+// damaged takes the partition of a damaged log offline, and has it repaired: from its
+// leader, or, where this broker leads a mirror, from the source. It is only called for
+// logs that were opened, hence when there are partitions, replicas and mirrors.
 func (b *broker) damaged(id segment.LogID, d *segment.DamageError) {
 	if p := b.partitions.Damaged(id, d); p != nil {
+		b.replicas.Damaged(id.Topic, id.Partition)
 		b.mirrors.Damaged(p.Key().Topic, p.Key().Partition, d)
 	}
+}
+
+// wentOffline has the controller told without delay that a log cannot be used.
+func (b *broker) wentOffline() {
+	if m := b.member.Load(); m != nil {
+		m.wake()
+	}
+}
+
+// resigned are the replicas here whose logs cannot be used, and that others can replace.
+func (b *broker) resigned() []controller.OfflineReplica {
+	offline := b.partitions.Offline()
+	if len(offline) == 0 {
+		return nil
+	}
+	list := make([]controller.OfflineReplica, len(offline))
+	for i, p := range offline {
+		list[i] = controller.OfflineReplica{Topic: p.Key().TopicID, Partition: p.Key().Partition}
+	}
+	return controller.Resignable(b.controller.Image(), b.nodeID, list)
 }
 
 // maxOpenFiles is what each log directory may keep open: with unsynced files it

@@ -43,7 +43,7 @@ func newPeers(cfg *config.Config, b *broker) (*peer.Pool, error) {
 // newReplicas makes what keeps this broker's replicas equal to their leaders'.
 func newReplicas(cfg *config.Config, b *broker) *replica.Manager {
 	return replica.NewManager(replica.Options{
-		NodeID: b.nodeID, Partitions: b.partitions, Dial: b.peers.Dial, BrokerEpoch: b.brokerEpoch,
+		NodeID: b.nodeID, Partitions: b.partitions, Dial: b.peers.Dial, Ask: b.peers.Request, BrokerEpoch: b.brokerEpoch,
 		Fetchers: int(cfg.Int("num.replica.fetchers")), MaxWait: cfg.Duration("replica.fetch.wait.max.ms"),
 		MinBytes: int32(cfg.Int("replica.fetch.min.bytes")), MaxBytes: int32(cfg.Int("replica.fetch.response.max.bytes")),
 		PartitionMaxBytes: int32(cfg.Int("replica.fetch.max.bytes")), Backoff: cfg.Duration("replica.fetch.backoff.ms"),

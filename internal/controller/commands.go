@@ -37,8 +37,11 @@ type Heartbeat struct {
 	// WantShutdown asks that its leaderships be moved away (controlled shutdown).
 	// It is said again until the answer is ShouldShutdown.
 	WantShutdown bool
-	// OfflineDirs are log directories that the broker lost.
-	OfflineDirs [][16]byte
+	// Offline are replicas whose logs the broker cannot use and that others can
+	// replace (Resignable), at most MaxOffline. They are named again until the image
+	// shows that others do. They stand in place of the log directories that a broker
+	// lost (KIP-112, KIP-858): the controller does not know what is in which.
+	Offline []OfflineReplica `json:",omitempty"`
 }
 
 // HeartbeatResult answers a heartbeat.

@@ -57,6 +57,13 @@ type (
 		Max      int // partitions at once
 		Defaults defaults
 	}
+	// resignReplicas takes replicas out that their broker cannot use.
+	resignReplicas struct {
+		BrokerEpoch
+		Replicas []OfflineReplica
+		Unheard  []int32
+		Defaults defaults
+	}
 	// electOffline elects leaders for partitions without one, if that can be done
 	// cleanly.
 	electOffline struct {
@@ -152,6 +159,7 @@ func (unregisterBroker) command()    {}
 func (fenceBrokers) command()        {}
 func (unfenceBroker) command()       {}
 func (drainBroker) command()         {}
+func (resignReplicas) command()      {}
 func (electOffline) command()        {}
 func (electLeader) command()         {}
 func (electUnclean) command()        {}
@@ -194,6 +202,8 @@ func Decide(img *metadata.Image, cmd Command) ([]Change, error) {
 		return decideUnfenceBroker(img, c)
 	case drainBroker:
 		return decideDrainBroker(img, c)
+	case resignReplicas:
+		return decideResignReplicas(img, c)
 	case electOffline:
 		return decideElectOffline(img, c)
 	case electLeader:

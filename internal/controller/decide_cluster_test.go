@@ -15,6 +15,7 @@ import (
 //	register id=1 [incarnation=2] [rack=a] [prev=4|clean] [durability=replicated] [ended] [unheard=2,3]
 //	unfence id=1 [revision=4] [unheard=2,3]            fence ids=1,2            unregister id=1
 //	drain id=1 [max=10]
+//	offline orders 0 id=1 [partition-epoch=4] [unheard=2,3]
 //	isr orders 0 leader=1 isr=1,2 [epoch=3] [partition-epoch=4] [stale=2]     stale: with an old broker epoch
 //	elect orders 0 [unclean]        elect-offline
 //	elect-unclean orders 0 leader=3        elect-longest orders 0 leader=2 reported=1,2,3
@@ -77,6 +78,9 @@ func (s *script) parseCluster(t *testing.T, d *datadriven.TestData, word func(in
 		return []Command{unregisterBroker{id, def}}
 	case "drain":
 		return []Command{drainBroker{epochOf(img, id), int(num("max", maxDrained)), def}}
+	case "offline":
+		o := OfflineReplica{topicID, index, int32(num("partition-epoch", int64(p.PartitionEpoch)))}
+		return []Command{resignReplicas{epochOf(img, id), []OfflineReplica{o, o}, ids("unheard"), def}}
 	case "isr":
 		leader := int32(num("leader", 0))
 		wish := alterISR{Broker: epochOf(img, leader), Defaults: def, AlterISR: AlterISR{Topic: topicID, Partition: index,

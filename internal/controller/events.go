@@ -26,6 +26,8 @@ func (c *Controller) tellOf(prev *metadata.Image, cmds []Command, items []outcom
 			c.o.Logger.Info("broker let in", "broker", cmd.ID, "broker_epoch", cmd.Epoch, "partitions", partitionsIn(it.changes))
 		case drainBroker:
 			c.o.Logger.Info("leaders move away from a broker that stops", "broker", cmd.ID, "partitions", partitionsIn(it.changes))
+		case resignReplicas:
+			c.o.Logger.Warn("replicas whose logs cannot be used are taken out: others lead what they led", "broker", cmd.ID, "partitions", partitionsIn(it.changes))
 		case electUnclean:
 			c.meters.unclean.Inc()
 			logUnclean(c.o.Logger, prev, cmd)

@@ -57,7 +57,7 @@ var commandTypes = byName(
 	registerBroker{}, createTopic{}, deleteTopicByID{}, growTopic{}, alterConfigs{}, allocateProducerIDs{},
 	createMirror{}, removeMirror{}, startHead{}, startTopic{}, setHead{}, setTopic{}, recoverHead{}, recoverTopic{},
 	writeState{}, bumpEpoch{}, alterScram{}, alterQuotas{}, createACL{}, deleteACLs{}, copyACL{},
-	unregisterBroker{}, fenceBrokers{}, unfenceBroker{}, drainBroker{}, electOffline{}, electLeader{}, electUnclean{}, electLongest{},
+	unregisterBroker{}, fenceBrokers{}, unfenceBroker{}, drainBroker{}, electOffline{}, electLeader{}, electUnclean{}, electLongest{}, resignReplicas{},
 	alterISR{}, reassign{},
 )
 
@@ -226,7 +226,7 @@ func (e *remoteError) Unwrap() []error { return e.is }
 // they raise, and mirror requests by the revision at which their caller looked.
 func repeatable(cmd Command) bool {
 	switch cmd.(type) {
-	case registerBroker, unregisterBroker, bumpEpoch, alterISR, reassign, electLeader, // fenced, or the same again
+	case registerBroker, unregisterBroker, bumpEpoch, alterISR, reassign, electLeader, resignReplicas, // fenced, or the same again
 		allocateProducerIDs,                           // wastes ids
 		alterConfigs, alterQuotas, createACL, copyACL, // set what they set
 		createTopic, deleteTopicByID, growTopic: // see Controller.CreateTopics and its neighbours

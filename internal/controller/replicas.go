@@ -94,6 +94,9 @@ type change struct {
 	// lost left ISR or ELR because they may lack records: they are not taken into
 	// the ELR.
 	lost []int32
+	// unusable are not taken into the ELR either: nothing can be read from them. They
+	// may have all records still.
+	unusable []int32
 	// restart forgets the ELR: the leader begins with what it has, and others who
 	// had every record may have some that it does not.
 	restart bool
@@ -178,7 +181,7 @@ func (c *change) keepELR() {
 	} else {
 		elr := union(c.next.ELR, c.old.ELR, c.old.ISR)
 		elr = minus(elr, n.ISR)
-		elr = minus(elr, c.lost)
+		elr = minus(elr, union(c.lost, c.unusable))
 		n.ELR = only(elr, n.Replicas)
 	}
 	if had := union(c.old.ISR, c.old.ELR); c.lastOne(had) {

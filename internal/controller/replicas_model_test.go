@@ -24,7 +24,8 @@ type modelBroker struct {
 	registered  BrokerEpoch
 	cleanEpoch  int64 // what it would say of its last stop
 	log         []entry
-	durable     int // entries on disk
+	durable     int  // entries on disk
+	damaged     bool // it cannot be read, nor written
 }
 
 // cluster is a model of brokers that replicate one partition under Decide and
@@ -184,12 +185,21 @@ func (c *cluster) heartbeat(id int32) {
 	if !b.up {
 		return
 	}
-	cmds, err := c.s.heartbeat(c.now, c.image(), Heartbeat{Broker: id, Epoch: b.registered.Epoch, Revision: c.rev})
+	hb := Heartbeat{Broker: id, Epoch: b.registered.Epoch, Revision: c.rev}
+	if b.damaged {
+		hb.Offline = Resignable(c.image(), id, []OfflineReplica{{Topic: testID(1)}})
+	}
+	cmds, err := c.s.heartbeat(c.now, c.image(), hb)
 	if err != nil {
 		c.t.Fatalf("heartbeat of %d: %v", id, err)
 	}
 	c.do(cmds...)
-	if p := c.image().Topic("t"); p != nil && p.Partition(0).WaitsForEnds() {
+	if len(c.s.unheard(c.image())) == 0 && b.damaged {
+		if left := Resignable(c.image(), id, []OfflineReplica{{Topic: testID(1)}}); len(left) > 0 {
+			c.t.Fatalf("%d has told that its log is damaged, and is still in the way: %s", id, showPartition(c.partition()))
+		}
+	}
+	if p := c.image().Topic("t"); p != nil && p.Partition(0).WaitsForEnds() && !b.damaged {
 		last := int32(-1)
 		if len(b.log) > 0 {
 			last = b.log[len(b.log)-1].epoch
@@ -268,7 +278,7 @@ func (c *cluster) leads() *modelBroker {
 }
 
 func (c *cluster) append() {
-	if b := c.leads(); b != nil {
+	if b := c.leads(); b != nil && !b.damaged {
 		c.writes++
 		b.log = append(slices.Clone(b.log), entry{c.partition().LeaderEpoch, c.writes})
 	}
@@ -277,7 +287,7 @@ func (c *cluster) append() {
 // fetch lets a follower copy up to n entries, after it cut what the leader lacks.
 func (c *cluster) fetch(id int32, n int) {
 	l, f := c.leads(), c.brokers[id]
-	if l == nil || f == l || !f.up || !slices.Contains(c.partition().Replicas, id) {
+	if l == nil || l.damaged || f == l || !f.up || f.damaged || !slices.Contains(c.partition().Replicas, id) {
 		return
 	}
 	f.log = slices.Clone(commonPrefix(f.log, l.log))
@@ -288,7 +298,7 @@ func (c *cluster) fetch(id int32, n int) {
 // commit moves the high watermark, as a leader that knows the image does.
 func (c *cluster) commit() {
 	l, p := c.leads(), c.partition()
-	if l == nil || len(p.ISR) < int(min(c.minISR, int32(len(p.Replicas)))) {
+	if l == nil || l.damaged || len(p.ISR) < int(min(c.minISR, int32(len(p.Replicas)))) {
 		return
 	}
 	hw := len(l.log)
@@ -309,7 +319,7 @@ func (c *cluster) commit() {
 // drop one.
 func (c *cluster) alterISR(id int32) {
 	l, p := c.leads(), c.partition()
-	if l == nil || id == p.Leader {
+	if l == nil || l.damaged || id == p.Leader {
 		return
 	}
 	c.commit()
@@ -321,7 +331,7 @@ func (c *cluster) alterISR(id int32) {
 		if c.fsync {
 			n = min(n, f.durable)
 		}
-		if !f.up || n < len(l.log) {
+		if !f.up || f.damaged || n < len(l.log) {
 			return
 		}
 		isr = append(isr, id)
@@ -343,7 +353,7 @@ func TestReplicasModel(t *testing.T) {
 		for range rapid.IntRange(5, 80).Draw(t, "steps") {
 			id := rapid.Int32Range(1, 4).Draw(t, "broker")
 			switch rapid.SampledFrom([]string{"append", "append", "fetch", "fetch", "fetch", "sync", "commit", "isr", "isr", "stop", "start", "start",
-				"beat", "beat", "beat", "pass", "lost", "controller", "reassign", "drain", "elect", "unclean"}).Draw(t, "op") {
+				"beat", "beat", "beat", "pass", "lost", "controller", "reassign", "drain", "elect", "unclean", "damage", "heal"}).Draw(t, "op") {
 			case "append":
 				c.append()
 			case "fetch":
@@ -366,6 +376,10 @@ func TestReplicasModel(t *testing.T) {
 				}
 			case "pass":
 				c.pass(rapid.SampledFrom([]time.Duration{100, 600, 3100}).Draw(t, "ms") * time.Millisecond)
+			case "damage":
+				c.brokers[id].damaged = true
+			case "heal":
+				c.heal(id)
 			case "lost":
 				if !c.brokers[id].up {
 					c.s.connectionLost(c.now, id)
@@ -396,13 +410,27 @@ func TestReplicasModel(t *testing.T) {
 	})
 }
 
-// recover brings everything back: the partition must then be led.
+// heal has a follower fetch what is damaged from its leader.
+func (c *cluster) heal(id int32) {
+	if l, f := c.leads(), c.brokers[id]; l != nil && !l.damaged && f != l && f.up {
+		f.damaged = false
+	}
+}
+
+// recover brings everything back: the partition must then be led, and by somebody who
+// can. Those who led nothing whole had their files put back by hand.
 func (c *cluster) recover(t *rapid.T) {
 	for range 12 {
 		c.pass(3100 * time.Millisecond)
 		for id := range int32(4) {
+			if c.partition().Leader == id+1 || c.partition().Leader == metadata.NoLeader {
+				c.brokers[id+1].damaged = false
+			}
+		}
+		for id := range int32(4) {
 			c.start(id + 1)
 			c.heartbeat(id + 1)
+			c.heal(id + 1)
 		}
 	}
 	for id := range int32(4) {

@@ -144,6 +144,9 @@ func (s *sessions) heartbeat(now time.Time, img *metadata.Image, hb Heartbeat) (
 	if err != nil {
 		return nil, err
 	}
+	if len(hb.Offline) > MaxOffline {
+		return nil, fmt.Errorf("%w: heartbeat of broker %d names %d offline replicas, at most %d", ErrInvalidRequest, hb.Broker, len(hb.Offline), MaxOffline)
+	}
 	cur := s.brokers[hb.Broker]
 	if cur == nil || cur.epoch != hb.Epoch {
 		cur = &session{epoch: hb.Epoch}
@@ -158,6 +161,13 @@ func (s *sessions) heartbeat(now time.Time, img *metadata.Image, hb Heartbeat) (
 	cmds, err := heartbeatCommands(img, s.o.Defaults, hb)
 	if err == nil && len(cmds) == 0 && news && b.Eligible() {
 		cmds = []Command{unfenceBroker{BrokerEpoch{hb.Broker, hb.Epoch}, hb.Revision, s.unheard(img), s.o.Defaults}}
+	}
+	if err == nil && len(hb.Offline) > 0 {
+		if b.Fenced && len(hb.Offline) == MaxOffline {
+			cmds = nil // it would be given to lead what it is about to name
+		}
+		resign := resignReplicas{BrokerEpoch{hb.Broker, hb.Epoch}, hb.Offline, minus(s.unheard(img), []int32{hb.Broker}), s.o.Defaults}
+		cmds = append([]Command{resign}, cmds...)
 	}
 	return cmds, err
 }

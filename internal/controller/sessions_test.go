@@ -358,3 +358,35 @@ func TestSessionsAskOnce(t *testing.T) {
 		t.Errorf("%s", showPartition(p))
 	}
 }
+
+// A broker that comes back with lost logs names them with the heartbeat that lets it in,
+// and is not given to lead what it cannot read. One that has more to name than fits
+// into a heartbeat waits outside; one that names too many is refused.
+func TestSessionsOfABrokerWithLostLogs(t *testing.T) {
+	c := sessionWorld(t)
+	for id := range int32(3) {
+		c.stop(id+1, "clean", 0)
+	}
+	c.pass(3100 * time.Millisecond)
+	c.start(1)
+	beat := func(offline []OfflineReplica) (cmds []Command, err error) {
+		return c.s.heartbeat(c.now, c.image(), Heartbeat{Broker: 1, Epoch: c.brokers[1].registered.Epoch, Revision: c.rev, Offline: offline})
+	}
+	many := make([]OfflineReplica, MaxOffline+1)
+	if _, err := beat(many); !errors.Is(err, ErrInvalidRequest) {
+		t.Errorf("%d replicas: %v", len(many), err)
+	}
+	if cmds, err := beat(many[:MaxOffline]); err != nil || len(cmds) != 1 {
+		t.Errorf("%d replicas: %+v, %v", MaxOffline, cmds, err)
+	}
+	c.brokers[1].damaged = true
+	c.heartbeat(1)
+	if got := showPartition(c.partition()); got != "replicas=[1 2 3] isr=[2 3] leader=-1@2 partition-epoch=2" || c.image().Broker(1).Fenced {
+		t.Errorf("fenced %v: %s", c.image().Broker(1).Fenced, got)
+	}
+	c.start(2)
+	c.heartbeat(2)
+	if got := showPartition(c.partition()); got != "replicas=[1 2 3] isr=[2] leader=2@3 partition-epoch=3 elr=[3]" {
+		t.Errorf("the next one is back: %s", got)
+	}
+}

@@ -24,6 +24,7 @@ import (
 type pair struct {
 	*broker
 	second *partition.Manager
+	repl   *replica.Manager
 	conn   *wire.Client
 }
 
@@ -43,7 +44,7 @@ func newPair(t testing.TB) *pair {
 		t.Fatal(err)
 	}
 	p := &pair{broker: b, second: partition.NewManager(partition.Options{NodeID: 2, Stores: []*segment.Store{store}, Logger: slog.New(slog.DiscardHandler)})}
-	repl := replica.NewManager(replica.Options{
+	p.repl = replica.NewManager(replica.Options{
 		NodeID: 2, Partitions: p.second, MaxWait: time.Hour,
 		BrokerEpoch: func() int64 { return b.controller.Image().Broker(2).Epoch },
 		Dial: func(ctx context.Context, id int32) (*wire.Client, error) {
@@ -55,12 +56,12 @@ func newPair(t testing.TB) *pair {
 	})
 	unwatch := b.controller.Watch(func(prev, next *metadata.Image) {
 		p.second.Apply(prev, next)
-		repl.Apply(next)
+		p.repl.Apply(next)
 	})
 	p.conn = dial(t, b.addr)
 	t.Cleanup(func() {
 		unwatch()
-		repl.Close()
+		p.repl.Close()
 		p.second.Close()
 		store.Close()
 		p.conn.Close()
@@ -164,6 +165,32 @@ func TestFollowerFetchRefused(t *testing.T) {
 	}
 	if r := as(2, -1, func(req *kmsg.FetchRequest) { req.SessionID, req.SessionEpoch, req.Topics = r.SessionID, 1, nil }); r.ErrorCode != 0 || len(r.Topics) != 0 {
 		t.Errorf("nothing new: %+v", r)
+	}
+}
+
+// A broker that repairs its replica reads up to the log's end, and proves nothing by it:
+// the high watermark stays where the ISR is. A consumer does not see that far.
+func TestFetchToRepair(t *testing.T) {
+	p := newPair(t)
+	topic := p.topic(t, 1, map[string]string{"min.insync.replicas": "2"})
+	p.repl.Close() // the follower gets nothing from here on
+	if r := produced(t, ask[*kmsg.ProduceResponse](t, p.conn, produceTo(topic, 0, 1, batchOf("a", "b")))); r.ErrorCode != 0 {
+		t.Fatalf("write: %+v", r)
+	}
+	for _, tt := range []struct {
+		replica int32
+		version int16
+		records bool
+	}{{-1, 17, false}, {repairReplica, 17, true}, {repairReplica, 12, true}, {-1, 12, false}} {
+		for range 2 {
+			req := fetchFrom(topic, 0, 0)
+			req.SetVersion(tt.version)
+			req.ReplicaID, req.ReplicaState.ID = tt.replica, tt.replica
+			r := fetched(t, ask[*kmsg.FetchResponse](t, p.conn, req))
+			if r.ErrorCode != 0 || (len(r.RecordBatches) > 0) != tt.records || r.HighWatermark != 0 {
+				t.Errorf("replica %d, version %d: %d bytes, %+v", tt.replica, tt.version, len(r.RecordBatches), r)
+			}
+		}
 	}
 }
 

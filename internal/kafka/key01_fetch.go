@@ -23,6 +23,10 @@ import (
 //     consumers) below the high watermark, with read_committed below the last
 //     stable offset together with the aborted transactions.
 //   - Serves the brokers of the cluster up to the log's end, see followerfetch.go.
+//   - Serves a replica id of -2, Kafka's for debugging, like a consumer, but up to the
+//     log's end and with ClusterAction instead of Read, unlike Kafka: a broker that
+//     repairs its replica fetches the damaged range so, and does not say by it how far
+//     it is.
 //   - Sends consumers that say their rack to a replica there, and serves consumers as
 //     a follower, see replicaselector.go (KIP-392).
 //   - Waits until min_bytes are there, at most max_wait_ms. Any error or
@@ -47,6 +51,9 @@ import (
 func (s *Server) registerFetch() {
 	s.add(api{key: keyFetch, min: 4, max: 17, advertisedMin: 4, stream: s.fetch})
 }
+
+// repairReplica is the replica id of a broker that repairs what it has.
+const repairReplica = -2
 
 // fetchResult is the answer for one part.
 type fetchResult struct {
@@ -81,6 +88,11 @@ func (s *Server) fetch(r *request, body []byte) error {
 	if req.ReplicaID >= 0 || req.ReplicaState.ID >= 0 {
 		return s.fetchFollower(r, req)
 	}
+	toEnd := req.ReplicaID == repairReplica || req.ReplicaState.ID == repairReplica
+	if toEnd && !s.allowedCluster(r, authz.ClusterAction) {
+		s.audit(r, nil)
+		return c.refuseFetch(r, req, kerr.ClusterAuthorizationFailed)
+	}
 	scope, code := s.sessions.begin(req, c.ip)
 	if code != nil {
 		return c.refuseFetch(r, req, code)
@@ -91,7 +103,7 @@ func (s *Server) fetch(r *request, body []byte) error {
 	}
 	release() // nothing of the request is needed beyond its few numbers
 
-	f := fetcher{server: s, conn: c, req: req, results: make([]fetchResult, len(scope.parts)), budget: min(int(req.MaxBytes), s.o.FetchMaxBytes)}
+	f := fetcher{server: s, conn: c, req: req, toEnd: toEnd, results: make([]fetchResult, len(scope.parts)), budget: min(int(req.MaxBytes), s.o.FetchMaxBytes)}
 	if s.quotas.Limits(quota.Fetch) {
 		user, client := r.who()
 		f.budget = s.quotas.MaxAnswer(quota.Fetch, user, client, f.budget)
@@ -141,6 +153,7 @@ type fetcher struct {
 	server  *Server
 	conn    *conn
 	req     *kmsg.FetchRequest
+	toEnd   bool // repairReplica asks
 	results []fetchResult
 	bytes   int
 	budget  int // the most that the answer may have
@@ -157,10 +170,10 @@ func (f *fetcher) resolve(req *request, parts []*fetchPart) {
 			r.topic, r.denied = f.results[i-1].topic, f.results[i-1].denied
 		} else if f.req.Version >= 13 {
 			r.topic = img.TopicByID(part.id)
-			r.denied = r.topic != nil && !f.server.allowedTopic(req, authz.Read, r.topic.Name)
+			r.denied = r.topic != nil && !f.toEnd && !f.server.allowedTopic(req, authz.Read, r.topic.Name)
 		} else {
 			r.topic = img.Topic(part.topic)
-			r.denied = !f.server.allowedTopic(req, authz.Read, part.topic)
+			r.denied = !f.toEnd && !f.server.allowedTopic(req, authz.Read, part.topic)
 		}
 		if r.topic != nil && !r.denied {
 			r.partition = f.server.o.Partitions.ByID(r.topic.ID, part.index)
@@ -251,7 +264,8 @@ func (f *fetcher) readAll() {
 			Offset:             r.part.offset,
 			MaxBytes:           room,
 			AtLeastOne:         f.bytes == 0 && r.preferred == 0,
-			AnyReplica:         f.req.Version >= minAnyReplicaFetch,
+			AnyReplica:         f.req.Version >= minAnyReplicaFetch && !f.toEnd,
+			ToEnd:              f.toEnd,
 			Isolation:          f.req.IsolationLevel,
 			CurrentLeaderEpoch: r.part.currentEpoch,
 			LastFetchedEpoch:   r.part.lastEpoch,

@@ -39,6 +39,11 @@ func (w *secured) requests() []rightsRequest {
 			req.ReplicaID, req.ReplicaState.ID = -1, 1
 			return at(17, req)
 		}},
+		{"fetch-to-repair", func() kmsg.Request {
+			req := fetchFrom(w.topic, 0, 0)
+			req.ReplicaID, req.ReplicaState.ID = -1, repairReplica
+			return at(17, req)
+		}},
 		{"list-offsets", func() kmsg.Request {
 			return at(7, &kmsg.ListOffsetsRequest{ReplicaID: -1, Topics: []kmsg.ListOffsetsRequestTopic{{Topic: topic,
 				Partitions: []kmsg.ListOffsetsRequestTopicPartition{{CurrentLeaderEpoch: -1, Timestamp: -1}}}}})

@@ -49,11 +49,18 @@ func (p *Partition) barLocked(mp *metadata.Partition, next *view) {
 		}
 	}
 	next.barred = true
-	begin := p.bar == nil
 	p.bar = s
-	if begin {
-		p.shared.spawn(p.passBarriers)
+	p.cutBarredLocked(next)
+}
+
+// cutBarredLocked begins the cut that a barred replica waits for, unless it is under way,
+// or the log cannot be used now.
+func (p *Partition) cutBarredLocked(v *view) {
+	if !v.barred || p.cutting || v.offline != nil {
+		return
 	}
+	p.cutting = true
+	p.shared.spawn(p.passBarriers)
 }
 
 // passBarriers cuts until there is no barrier that has not been passed. The cut may
@@ -67,7 +74,7 @@ func (p *Partition) passBarriers() {
 		if err == nil {
 			p.appendMu.Lock()
 			if p.bar == s {
-				p.bar = nil
+				p.bar, p.cutting = nil, false
 				next := *p.view.Load()
 				next.barred = false
 				p.view.Store(&next)
@@ -79,9 +86,13 @@ func (p *Partition) passBarriers() {
 			p.appendMu.Unlock()
 			continue
 		}
+		p.appendMu.Lock()
 		if v := p.view.Load(); v.gone || v.offline != nil {
+			p.cutting = false // goOnline begins again
+			p.appendMu.Unlock()
 			return
 		}
+		p.appendMu.Unlock()
 		p.shared.log.Warn("replica was away when a mirror was cut, and cannot cut what the others did", "topic", p.key.Topic, "partition", p.key.Partition, "offset", s.Offset, "err", err)
 		timer := p.clock.NewTimer(barrierPause)
 		select {

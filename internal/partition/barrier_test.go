@@ -1,11 +1,14 @@
 package partition
 
 import (
+	"context"
 	"errors"
+	"io"
 	"testing"
 	"time"
 
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/internal/record"
 	"github.com/lockstep-kafka/lockstep/segment"
 )
 
@@ -80,6 +83,80 @@ func TestBarrier(t *testing.T) {
 	// Everything goes where the others began anew.
 	p = w.stale(3, 0, 2, 7)
 	w.passed(p, 0)
+}
+
+// A log was damaged when its replica had to cut what others cut while it was away. The
+// cut was given up with the log, and nobody began it again: the replica stayed barred
+// after its repair. Meanwhile the partition is one of those that are offline.
+func TestBarrierOfADamagedLog(t *testing.T) {
+	w := newWorld(t)
+	p := w.apply(func(*metadata.Topic) {})
+	w.write(p, 6)
+	flushed := make(chan error, 1)
+	p.log.Flush(func(err error) { flushed <- err })
+	if err := <-flushed; err != nil {
+		t.Fatal(err)
+	}
+	path := w.fs.PathJoin(p.Log().Dir(), "00000000000000000000.log")
+	whole := w.read(path)
+	f, err := w.fs.OpenReadWrite(path, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt(make([]byte, 30), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Read(ReadRequest{MaxBytes: 1, AtLeastOne: true, CurrentLeaderEpoch: -1, LastFetchedEpoch: -1}); !errors.Is(err, ErrStorage) {
+		t.Fatalf("read: %v", err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); p.Damage() == nil; {
+		if time.Now().After(deadline) {
+			t.Fatal("the scrubber was told of the damage, and does not see it")
+		}
+		time.Sleep(time.Millisecond) // a poll: the scrubber has a goroutine of its own
+	}
+	w.m.Damaged(segment.LogID{Topic: topicID}, p.Damage())
+	p = w.stale(1, 4, 2, 4)
+	if off := w.m.Offline(); !p.Barred() || len(off) != 1 || off[0] != p {
+		t.Errorf("barred %v, offline %v", p.Barred(), off)
+	}
+	_, err = p.Repair(t.Context(), func(_ context.Context, from, to int64) ([]byte, int64, error) {
+		var batches []byte
+		for rest := whole; len(rest) > 0; {
+			var b record.Batch
+			if b, rest, err = record.Next(rest); err != nil {
+				return nil, 0, err
+			}
+			if b.BaseOffset() >= from && b.NextOffset() <= to {
+				batches = append(batches, b...)
+			}
+		}
+		return batches, to, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.passed(p, 4)
+	if off := w.m.Offline(); len(off) > 0 {
+		t.Errorf("offline %v", off)
+	}
+}
+
+func (w *world) read(path string) []byte {
+	w.t.Helper()
+	f, err := w.fs.Open(path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(f)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return b
 }
 
 // changing is a log during whose next read something else happens.

@@ -84,12 +84,15 @@ type shared struct {
 
 	mu struct {
 		sync.Mutex
-		led   map[*Partition]struct{} // led here, with replicas elsewhere
-		late  map[*Partition]struct{} // acknowledgements wait with a deadline
-		queue []isrProposal
+		led  map[*Partition]struct{} // led here, with replicas elsewhere
+		late map[*Partition]struct{} // acknowledgements wait with a deadline
+		// offline are those whose logs cannot be used.
+		offline map[*Partition]struct{}
+		queue   []isrProposal
 		// due are proposals to be sent again after the backoff.
 		due []isrProposal
 	}
+	offline  func()        // a partition went offline
 	wakeISR  chan struct{} // capacity 1
 	checkISR chan struct{} // capacity 1: look at everything now
 	wakeAcks chan struct{} // capacity 1
@@ -111,7 +114,10 @@ func newShared(o *Options) *shared {
 		leaderThrottle: quota.NewThrottle(o.Clock), followerThrottle: quota.NewThrottle(o.Clock),
 		wakeISR: make(chan struct{}, 1), checkISR: make(chan struct{}, 1), wakeAcks: make(chan struct{}, 1),
 	}
-	s.mu.led, s.mu.late = make(map[*Partition]struct{}), make(map[*Partition]struct{})
+	s.mu.led, s.mu.late, s.mu.offline = make(map[*Partition]struct{}), make(map[*Partition]struct{}), make(map[*Partition]struct{})
+	if s.offline = o.Offline; s.offline == nil {
+		s.offline = func() {}
+	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.spawn = func(work func()) { s.done.Go(work) }
 	return s
@@ -155,6 +161,33 @@ func (s *shared) ledHere() []*Partition {
 	defer s.mu.Unlock()
 	out := make([]*Partition, 0, len(s.mu.led))
 	for p := range s.mu.led {
+		out = append(out, p)
+	}
+	return inOrder(out)
+}
+
+// setOffline notes whether p's log cannot be used.
+func (s *shared) setOffline(p *Partition, yes bool) {
+	s.mu.Lock()
+	_, was := s.mu.offline[p]
+	if yes {
+		s.mu.offline[p] = struct{}{}
+	} else {
+		delete(s.mu.offline, p)
+	}
+	s.mu.Unlock()
+	if yes && !was {
+		s.offline()
+	}
+}
+
+// Offline lists the partitions whose logs cannot be used: damaged, or in a log directory
+// that is lost.
+func (m *Manager) Offline() []*Partition {
+	m.shared.mu.Lock()
+	defer m.shared.mu.Unlock()
+	out := make([]*Partition, 0, len(m.shared.mu.offline))
+	for p := range m.shared.mu.offline {
 		out = append(out, p)
 	}
 	return inOrder(out)

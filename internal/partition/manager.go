@@ -57,6 +57,9 @@ type Options struct {
 	// AlterISR asks the controller for changed ISRs, and answers in their order when
 	// the metadata here show what was taken. Nil: the ISR never changes.
 	AlterISR func(context.Context, []ISRChange) []ISRResult
+	// Offline is told that a partition has gone offline, or was so from the start. It
+	// must not block. Nil: nobody is told.
+	Offline func()
 	// ReplicaLag is how long a follower may not be caught up before it leaves the ISR
 	// (replica.lag.time.max.ms). Default 30 s.
 	ReplicaLag time.Duration

@@ -40,6 +40,7 @@ type Partition struct {
 	// bar the one that is being passed; guarded by appendMu.
 	barrier int32
 	bar     *metadata.StaleReplica
+	cutting bool // a goroutine is cutting for it
 	// cutIn is the leader epoch in which this replica cut its log last as the leader, -1
 	// if it has not since it was opened; guarded by appendMu.
 	cutIn int32
@@ -116,6 +117,9 @@ func newPartition(key sdk.PartitionKey, nodeID int32, c clock.Clock, log Log, op
 		v.highWatermark = min(log.HighWatermark(), log.EndOffset())
 	}
 	p.view.Store(v)
+	if openErr != nil {
+		s.setOffline(p, true)
+	}
 	return p
 }
 
@@ -295,6 +299,7 @@ func (p *Partition) close() {
 	p.view.Store(&next)
 	failed := p.acks.takeAll()
 	p.shared.lead(p, false)
+	p.shared.setOffline(p, false)
 	p.appendMu.Unlock()
 	p.finish(failed, p.wrap(ErrClosed))
 	p.wake()
@@ -321,9 +326,10 @@ func (p *Partition) goOffline(err error) {
 }
 
 func (p *Partition) setOfflineLocked(err error) {
-	if next := *p.view.Load(); next.offline == nil {
+	if next := *p.view.Load(); next.offline == nil && !next.gone {
 		next.offline = err
 		p.view.Store(&next)
+		p.shared.setOffline(p, true)
 	}
 }
 

@@ -36,6 +36,8 @@ type ReadRequest struct {
 	LastFetchedEpoch   int32 // -1: no divergence check
 	// AnyReplica says that a follower may answer (KIP-392).
 	AnyReplica bool
+	// ToEnd reads up to the log's end: a broker of the cluster repairs its replica.
+	ToEnd bool
 }
 
 // ReadResult is one answer. The caller releases View when the bytes are sent.
@@ -93,7 +95,7 @@ func (p *Partition) Read(r ReadRequest) (ReadResult, error) {
 	if r.Isolation == ReadCommitted {
 		end = res.LastStable
 	}
-	if invariants.Planted("readAboveHighWatermark") {
+	if r.ToEnd || invariants.Planted("readAboveHighWatermark") {
 		end = p.log.EndOffset()
 	}
 	if r.Offset >= end || r.MaxBytes <= 0 && !r.AtLeastOne {

@@ -8,7 +8,9 @@ import (
 )
 
 // A partition whose log is damaged is offline with the *segment.DamageError as
-// its reason: nothing is read from it and nothing written. Repair brings it back.
+// its reason: nothing is read from it and nothing written. Repair brings it back:
+// internal/replica's from the leader, internal/mirror's from the source where this
+// broker leads and nobody else can.
 
 // Damaged takes the partition of a log offline that was found damaged; nil if
 // this broker has none for it.
@@ -49,9 +51,20 @@ func (p *Partition) goOnline() {
 	p.reportEndLocked(&next)
 	p.log.SetHighWatermark(next.highWatermark)
 	p.view.Store(&next)
+	p.shared.setOffline(p, false)
+	p.cutBarredLocked(&next) // it was given up when the log went
 	p.appendMu.Unlock()
 	p.wake()
 	p.wakeFollowers()
+}
+
+// Damage is why the log is out of use that this partition has; nil while it is whole,
+// or there is none.
+func (p *Partition) Damage() *segment.DamageError {
+	if p.files == nil {
+		return nil
+	}
+	return p.files.Damage()
 }
 
 // Cut is what a truncation took away.

@@ -12,6 +12,11 @@
 // (KIP-595); the log is cut there and goes on. One that begins above our end has
 // ours begin anew there.
 //
+// A log that is damaged (segment/damage.go) is repaired before it follows: the damaged
+// range, and nothing else, is asked of the leader once more, up to the end of its log,
+// see heal.go. By then the controller has taken the replica out of the ISR, and had
+// another one lead if this broker did, as its heartbeats say which logs it cannot use.
+//
 // What is on our disk is told with each fetch. After the append of a small answer
 // the fetcher waits for the fsync, some milliseconds at most, and the fetch that
 // follows says both; the leader needs one round trip and one fsync for a write with

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"github.com/lockstep-kafka/lockstep/internal/clock"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
@@ -22,6 +24,8 @@ type Options struct {
 	Partitions *partition.Manager
 	// Dial connects to a broker of the cluster. It must end with ctx.
 	Dial func(ctx context.Context, broker int32) (*wire.Client, error)
+	// Ask sends one request to a broker of the cluster; damaged ranges come by it.
+	Ask func(ctx context.Context, broker int32, req kmsg.Request) (kmsg.Response, error)
 	// BrokerEpoch is the epoch of this broker's registration, -1 before the first.
 	// Nil: it is not told.
 	BrokerEpoch func() int64
@@ -136,7 +140,8 @@ type follower struct {
 	pipeline      *pipeline.Pipeline // nil: not fetching
 	target        *partition.Follower
 	failures      int
-	generation    int // grows with each change: what was begun before it is void
+	stopHealing   context.CancelFunc // of a repair under way, else nil
+	generation    int                // grows with each change: what was begun before it is void
 
 	fetched atomic.Bool  // since the last failure
 	behind  atomic.Int64 // how far the leader's high watermark is ahead
@@ -287,6 +292,10 @@ func (m *Manager) follow(id partitionID, leader, epoch int32) {
 // detach ends the fetching. When it returns no append of it runs or will run.
 func (f *follower) detach() {
 	f.generation++
+	if f.stopHealing != nil {
+		f.stopHealing()
+		f.stopHealing = nil
+	}
 	if f.pipeline == nil {
 		return
 	}
@@ -308,8 +317,12 @@ func (f *follower) release() {
 func (f *follower) place() {
 	m := f.m
 	p := m.o.Partitions.ByID(f.id.topic, f.id.index)
+	if p != nil && p.Damage() != nil {
+		f.heal(p)
+		return
+	}
 	if p == nil || !p.Opened() || p.Info().Offline != nil || p.Barred() {
-		f.retry() // it comes back when its disk does, or is repaired
+		f.retry() // it comes back when its disk does
 		return
 	}
 	if !p.HistoryKnown() {

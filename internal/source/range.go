@@ -51,6 +51,45 @@ func (c *Cluster) Range(ctx context.Context, leader sdk.BrokerAddr, key sdk.Part
 	return batches, next, nil
 }
 
+// repairReplica is the replica id with which a broker of the cluster reads up to the
+// log's end, without saying by it how far its own log is (internal/kafka, Fetch).
+const repairReplica = -2
+
+// ReplicaRange is Range of a leader in our own cluster, for a replica that is damaged.
+// What the leader has deleted the replica does not need any more: its log start
+// follows the leader's as soon as it is whole.
+func ReplicaRange(ctx context.Context, ask func(context.Context, kmsg.Request) (kmsg.Response, error), key sdk.PartitionKey, leaderEpoch int32, from, to int64) (batches []byte, next int64, err error) {
+	req := rangeRequest(key, leaderEpoch, from)
+	req.ReplicaID, req.ReplicaState.ID = repairReplica, repairReplica
+	resp, err := ask(ctx, req)
+	if err == nil {
+		fetched := resp.(*kmsg.FetchResponse)
+		if err = codeError(fetched.ErrorCode, nil); err == nil {
+			batches, next, err = replicaRange(fetched, key, from, to)
+		}
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("fetch offsets %d to %d of %s from the leader: %w", from, to, key, err)
+	}
+	return batches, next, nil
+}
+
+func replicaRange(fetched *kmsg.FetchResponse, key sdk.PartitionKey, from, to int64) (batches []byte, next int64, err error) {
+	for _, t := range fetched.Topics {
+		for _, p := range t.Partitions {
+			if p.Partition != key.Partition || t.Topic != key.Topic && t.TopicID != key.TopicID {
+				continue
+			}
+			err := codeError(p.ErrorCode, nil)
+			if p.LogStartOffset > from && (err == nil || errors.Is(err, kerr.OffsetOutOfRange)) {
+				return nil, min(p.LogStartOffset, to), nil
+			}
+			return cutRange(&p, from, to)
+		}
+	}
+	return nil, 0, errMissing
+}
+
 func rangeRequest(key sdk.PartitionKey, currentEpoch int32, from int64) *kmsg.FetchRequest {
 	req := kmsg.NewPtrFetchRequest()
 	req.ReplicaID, req.MaxWaitMillis, req.MinBytes, req.MaxBytes = -1, 0, 1, rangeBytes
@@ -94,7 +133,7 @@ func cutRange(p *kmsg.FetchResponseTopicPartition, from, to int64) (batches []by
 		batches, next = append(batches, b...), b.NextOffset()
 	}
 	if next == from {
-		return nil, 0, fmt.Errorf("%w at offset %d: its high watermark is %d", ErrGone, from, p.HighWatermark)
+		return nil, 0, fmt.Errorf("%w at offset %d: what it gives ends there, its high watermark is %d", ErrGone, from, p.HighWatermark)
 	}
 	return batches, next, nil
 }
