@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -156,7 +157,7 @@ func (m *Manager) Apply(prev, next *metadata.Image) {
 	}
 	var changed []*topicChange
 	var open errgroup.Group
-	open.SetLimit(openers)
+	open.SetLimit(openersAtOnce(prev == nil, runtime.GOMAXPROCS(0)))
 	for _, t := range next.Topics() {
 		if prev != nil && prev.TopicByID(t.ID) == t {
 			continue // images share what did not change
@@ -193,9 +194,20 @@ func (m *Manager) SetCleaner(o CleanerOptions) {
 	}
 }
 
-// openers is how many logs are opened at once. Most of the time of one is spent
-// waiting for the disk.
+// openers is how many logs are opened at once by a broker that does nothing else
+// yet. Most of the time of one is spent waiting for the disk.
 const openers = 16
+
+// openersAtOnce leaves a processor to the clients of a broker that serves. Sixteen
+// openers beside them, for a topic of some thousand partitions, keep all processors
+// in short system calls for a second or two: the scheduler then looks at the network
+// every 10 ms only, and all other requests wait for that, several times.
+func openersAtOnce(first bool, processors int) int {
+	if first {
+		return openers
+	}
+	return min(openers, max(1, processors-1))
+}
 
 // topicChange is one topic that Apply follows.
 type topicChange struct {
