@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,10 @@ import (
 // body goes straight into its frame: many small pipelined requests then cost
 // one system call.
 const readBuffer = 16 << 10
+
+// readers are the buffers of connections that have ended. Clients that connect anew
+// for each request would make garbage of readBuffer bytes each time.
+var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, readBuffer) }}
 
 // writePiece is what has to leave within one write timeout. It is small enough
 // to show that a reader of a few hundred KiB a second is not one that stands
@@ -77,7 +82,8 @@ func newConn(s *Server, l *listener, nc net.Conn, ip string) *conn {
 	if l.SASL != nil {
 		c.login.phase = loginHandshake
 	}
-	c.r = bufio.NewReaderSize(c.nc, readBuffer)
+	c.r = readers.Get().(*bufio.Reader)
+	c.r.Reset(c.nc)
 	c.limit, c.grow = c.requestLimit, c.growFrame
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	c.waitCtx, c.cancelWait = context.WithCancel(c.ctx)
@@ -89,7 +95,8 @@ func newConn(s *Server, l *listener, nc net.Conn, ip string) *conn {
 func (c *conn) serve() {
 	log := c.server.o.Logger
 	defer func() {
-		if p := recover(); p != nil {
+		p := recover()
+		if p != nil {
 			// One bad request costs its own connection.
 			c.server.metrics.panics.Inc()
 			log.Error("panic while handling a request; connection closed", "client", c.ip, "panic", p, "stack", string(debug.Stack()))
@@ -100,6 +107,10 @@ func (c *conn) serve() {
 		c.server.memory.release(&c.frame)
 		c.server.sessions.drop(c.sessions)
 		c.endFollower()
+		if p == nil { // else untilHeard may be reading still
+			c.r.Reset(nil)
+			readers.Put(c.r)
+		}
 	}()
 	err := c.loop()
 	switch {

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -99,6 +100,14 @@ func computes(key int16) bool {
 
 // asksForAll tells whether a small request has a large answer.
 func asksForAll(body kmsg.Request) bool {
-	req, ok := body.(*kmsg.MetadataRequest)
-	return ok && (req.Topics == nil || req.Version == 0 && len(req.Topics) == 0)
+	switch req := body.(type) {
+	case *kmsg.MetadataRequest:
+		return req.Topics == nil || req.Version == 0 && len(req.Topics) == 0
+	case *kmsg.DescribeLogDirsRequest: // all partitions are looked at, whichever are asked for
+		return true
+	case *kmsg.OffsetFetchRequest:
+		return slices.ContainsFunc(req.Groups, func(g kmsg.OffsetFetchRequestGroup) bool { return g.Topics == nil }) ||
+			req.Version < 8 && req.Topics == nil
+	}
+	return false
 }

@@ -341,7 +341,11 @@ func (c *conn) sendFetch(r *request, scope *fetchScope, results []fetchResult) e
 		results = kept
 	}
 	w := fetchWriter{bodyWriter: bodyWriter{flexible: r.flexible}, version: r.header.Version}
-	w.b = append(c.out[:0], 0, 0, 0, 0)
+	head := c.out[:0]
+	if n := headSize(results); n > cap(head) {
+		head = c.server.memory.get(roundUp(n))
+	}
+	w.b = append(head, 0, 0, 0, 0)
 	w.b = wire.AppendResponseHeader(w.b, r.header.CorrelationID, keyFetch, r.flexible)
 	w.int32(millis(r.wait))
 	if w.version >= 7 {
@@ -359,9 +363,10 @@ func (c *conn) sendFetch(r *request, scope *fetchScope, results []fetchResult) e
 		size += w.cuts[i].view.Len()
 	}
 	binary.BigEndian.PutUint32(w.b, uint32(size))
-	c.out = w.b[:0]
-	if cap(c.out) > freeFrame {
-		c.out = nil
+	if cap(w.b) <= freeFrame {
+		c.out = w.b[:0]
+	} else {
+		defer c.server.memory.put(w.b) // it has left by then, or the connection ends
 	}
 	for i := range results {
 		results[i].tell()
@@ -369,6 +374,20 @@ func (c *conn) sendFetch(r *request, scope *fetchScope, results []fetchResult) e
 	c.server.metrics.fetched.Add(size)
 	c.leaveTurn()
 	return c.sendRecords(w.b, w.cuts)
+}
+
+// headSize is about how many bytes an answer has around its records: more than
+// enough where nothing was aborted and no leader is named. Growing by doubling, a
+// head of thousands of partitions is copied many times, and all of it is garbage.
+func headSize(results []fetchResult) int {
+	const frame, perTopic, perPart = 64, 24, 52
+	n := frame + perPart*len(results)
+	for i := range results {
+		if i == 0 || results[i-1].part.topic != results[i].part.topic || results[i-1].part.id != results[i].part.id {
+			n += perTopic + len(results[i].part.topic)
+		}
+	}
+	return n
 }
 
 // advance gives the first part that went without data the next turn, when
