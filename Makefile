@@ -21,7 +21,7 @@ PARTITIONS ?= 3000
 
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
 
-.PHONY: help release deps deps-go deps-system deps-kafka build run cluster demo check test lint interop matrix kill powercut net failover rivals rolling reassign history bench peers brokerbench replicationbench microbench compactbench hostile scale restartbench partitionsbench torture crash sim mirrorsim planted scenarios race fuzz clean
+.PHONY: help release deps deps-go deps-system deps-kafka build run cluster demo check test lint interop matrix kill powercut net failover failback rivals rolling reassign history bench peers brokerbench replicationbench microbench compactbench hostile scale restartbench partitionsbench torture crash sim mirrorsim planted scenarios race fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,7 +73,7 @@ lint: ## gofmt, go vet with all build tags, seams and step functions
 	if [ -n "$$unformatted" ]; then echo "not formatted (run gofmt -w):"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) vet -tags interop ./...
-	$(GO) vet -tags torture,planted ./cmd/lockstep ./fixtures/clusterrun ./fixtures/historyrun ./fixtures/hostile ./fixtures/killloop ./fixtures/restart ./fixtures/scale ./internal/partition
+	$(GO) vet -tags torture,planted ./cmd/lockstep ./fixtures/clusterrun ./fixtures/failback ./fixtures/historyrun ./fixtures/hostile ./fixtures/killloop ./fixtures/restart ./fixtures/scale ./internal/partition
 	$(GO) run ./internal/tidy/stepvet ./segment ./pipeline ./internal/...
 	$(GO) mod verify
 	cd fixtures/clients/go && $(GO) vet ./... && $(GO) mod verify
@@ -98,6 +98,9 @@ net: build ## partitions and pauses of a cluster of three, then slow, half-open 
 
 failover: build ## kill -9 of controllers, leaders and all of a cluster with PARTITIONS (3000), CYCLES times: time until all can be written, memory
 	$(CLUSTERRUN) -run '^TestFailover$$' -args -cycles $(CYCLES) -partitions $(PARTITIONS) -seed $(SEED)
+
+failback: build ## two clusters of three: the source dies, failover, it comes back, failback, both ways, CYCLES times (20) with PARTITIONS (3000): lost, cut, divergent, times (SEED= repeats)
+	$(GO) test -tags torture -count=1 -timeout 180m -v ./fixtures/failback -args -cycles $(if $(filter file,$(origin CYCLES)),20,$(CYCLES)) -partitions $(PARTITIONS) -seed $(SEED)
 
 rivals: build ## kills, cuts and pauses, CYCLES (2) of each kind, to Lockstep and to Apache Kafka: one table, side by side (about 25 min)
 	$(CLUSTERRUN) -run '^TestRivals$$' -args -cycles $(if $(filter file,$(origin CYCLES)),2,$(CYCLES)) -seed $(SEED)
