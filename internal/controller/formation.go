@@ -214,6 +214,9 @@ func (c *Controller) enter(ctx context.Context, addr string, a *identifyAnswer) 
 		}
 		members = in.Members
 	}
+	if behind := c.behind(ctx, members); behind != "" {
+		return f, behind, nil
+	}
 	var names []string
 	for _, m := range members {
 		name := memberName(m.Node)
@@ -226,6 +229,34 @@ func (c *Controller) enter(ctx context.Context, addr string, a *identifyAnswer) 
 		names = append(names, name+"="+peerURL(m.Addr))
 	}
 	return formation{members: strings.Join(names, ","), existing: true}, "", nil
+}
+
+// behind names a member that runs and has not heard of all the others yet, as one does
+// that joined a moment ago itself. etcd asks any of them who is there before it starts a
+// new member, and gives up where the answer is another than what that was told
+// ("member count is unequal"). Those that do not answer us are not asked.
+func (c *Controller) behind(ctx context.Context, members []memberInfo) string {
+	for _, m := range members {
+		if m.Addr == c.o.Advertised {
+			continue
+		}
+		a, err := c.identify(ctx, m.Addr)
+		switch {
+		case err != nil:
+		case !a.Member:
+			return fmt.Sprintf("the controller at %s is starting", m.Addr)
+		case !sameMembers(a.Members, members):
+			return fmt.Sprintf("the controller at %s has not heard of all the others yet", m.Addr)
+		}
+	}
+	return ""
+}
+
+// sameMembers tells whether two lists name the same members at the same addresses.
+func sameMembers(a, b []memberInfo) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(m memberInfo) bool {
+		return !slices.ContainsFunc(b, func(o memberInfo) bool { return o.ID == m.ID && o.Addr == m.Addr })
+	})
 }
 
 // While a cluster is being founded, a file says so: a node that dies in between has

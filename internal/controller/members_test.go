@@ -43,3 +43,28 @@ func TestInsist(t *testing.T) {
 		cancel()
 	}
 }
+
+// A third controller joined while the second had not heard of it: etcd asked that one
+// who is there, heard of two, and the third process ended with "member count is
+// unequal". It waits until all that run name the same members.
+func TestSameMembers(t *testing.T) {
+	one, two, three := memberInfo{ID: 1, Node: 1, Addr: "a:1", Started: true}, memberInfo{ID: 2, Node: 2, Addr: "b:1", Learner: true}, memberInfo{ID: 3, Node: -1, Addr: "c:1"}
+	voting, named, moved, again := two, three, two, three
+	voting.Learner, voting.Started, named.Node, moved.Addr, again.ID = false, true, 3, "b:2", 4
+	for _, test := range []struct {
+		name string
+		a, b []memberInfo
+		want bool
+	}{
+		{"the same", []memberInfo{one, two, three}, []memberInfo{three, one, two}, true},
+		{"one has not heard of the newest", []memberInfo{one, two}, []memberInfo{one, two, three}, false},
+		{"or not that another is gone", []memberInfo{one, two, three}, []memberInfo{one, three}, false},
+		{"what they are is no matter", []memberInfo{one, voting, named}, []memberInfo{one, two, three}, true},
+		{"where they are is", []memberInfo{one, moved, three}, []memberInfo{one, two, three}, false},
+		{"removed and added again", []memberInfo{one, two, again}, []memberInfo{one, two, three}, false},
+	} {
+		if got := sameMembers(test.a, test.b); got != test.want {
+			t.Errorf("%s: %v", test.name, got)
+		}
+	}
+}
