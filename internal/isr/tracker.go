@@ -5,6 +5,7 @@
 package isr
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -154,6 +155,19 @@ func (t *Tracker) ISR() []int32 { return t.s.ISR }
 
 // Replicas is how many replicas there are.
 func (t *Tracker) Replicas() int { return len(t.s.Replicas) }
+
+// LowestStart is where the log begins of that follower that counts for the high
+// watermark and has deleted the least, -1 while one of them has not told;
+// math.MaxInt64 without followers. A member that told it once keeps it.
+func (t *Tracker) LowestStart() int64 {
+	low := int64(math.MaxInt64)
+	for i := range t.members {
+		if m := &t.members[i]; m.counts && m.id != t.self {
+			low = min(low, m.start)
+		}
+	}
+	return low
+}
 
 // IsReplica says whether the partition has a replica on that broker.
 func (t *Tracker) IsReplica(id int32) bool { return slices.Contains(t.s.Replicas, id) }

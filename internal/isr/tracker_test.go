@@ -1,6 +1,7 @@
 package isr
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -375,5 +376,36 @@ func TestHeard(t *testing.T) {
 	alone := New(1, Settings{Replicas: []int32{1, 2}, ISR: []int32{1}}, 0, 0, t0)
 	if !alone.Heard() {
 		t.Fatal("there is nobody else")
+	}
+}
+
+// The lowest log start is of the followers that the high watermark waits for. It is not
+// known before all of them have told theirs.
+func TestLowestStart(t *testing.T) {
+	now := time.Unix(0, 0)
+	tr := New(1, Settings{Replicas: []int32{1, 2, 3}, ISR: []int32{1, 2, 3}}, 10, 10, now)
+	told := func(id int32, start, want int64) {
+		t.Helper()
+		tr.Fetched(Fetch{Replica: id, End: 10, Durable: 10, Start: start, BrokerEpoch: -1}, now)
+		if got := tr.LowestStart(); got != want {
+			t.Errorf("after %d told %d: %d, want %d", id, start, got, want)
+		}
+	}
+	told(2, 4, -1)
+	told(3, 2, 2)
+	told(3, -1, 2)
+	told(3, 6, 4)
+	tr.Configure(Settings{Replicas: []int32{1, 2, 3}, ISR: []int32{1, 3}}, now)
+	if got := tr.LowestStart(); got != 6 {
+		t.Errorf("without 2: %d", got)
+	}
+	tr.Propose([]int32{1, 2, 3})
+	if got := tr.LowestStart(); got != 4 {
+		t.Errorf("with 2, perhaps: %d", got)
+	}
+	tr.Configure(Settings{Replicas: []int32{1}, ISR: []int32{1}}, now)
+	tr.Settle()
+	if got := tr.LowestStart(); got != math.MaxInt64 {
+		t.Errorf("alone: %d", got)
 	}
 }

@@ -291,6 +291,8 @@ func (a *followerAnswer) readPart(part *followerPart) {
 	}
 	a.bytes += r.read.View.Len()
 	a.urgent = a.urgent || r.err != nil || r.read.Diverging != nil ||
+		// Somebody waits for the follower to delete what was deleted here.
+		part.told && r.read.LogStart > part.logStart ||
 		// Consumers read from the follower as far as it has been told (KIP-392).
 		a.f.server.o.RackAware && part.told && r.read.HighWatermark > part.highWatermark
 }

@@ -194,6 +194,73 @@ func TestFetchToRepair(t *testing.T) {
 	}
 }
 
+// DeleteRecords is answered when the follower in sync has deleted too, which is told at
+// once and not at the end of its long poll, an hour here. One that is silent lets the
+// request run out of time; out of the ISR it is not waited for.
+func TestDeleteRecordsWaitsForFollowers(t *testing.T) {
+	p := newPair(t)
+	for _, durability := range []string{"fsync", "replicated"} {
+		topic := p.topic(t, 2, map[string]string{"durability": durability, "min.insync.replicas": "2"})
+		for i := range 2 {
+			for range 3 {
+				if r := produced(t, ask[*kmsg.ProduceResponse](t, p.conn, produceTo(topic, int32(i), -1, batchOf("a", "b")))); r.ErrorCode != 0 {
+					t.Fatalf("write: %+v", r)
+				}
+			}
+		}
+		for _, below := range []int64{2, 3, -1} {
+			for _, r := range deleteRecords(t, p.conn, topic, below, time.Minute) {
+				want := below
+				if below < 0 {
+					want = 6
+				}
+				if follower := p.second.ByID(topic.ID, r.Partition).Info().LogStart; r.ErrorCode != 0 || r.LowWatermark != want || follower != want {
+					t.Errorf("%s, below %d: %+v; the follower's log begins at %d", durability, below, r, follower)
+				}
+			}
+		}
+	}
+	topic := p.topic(t, 2, map[string]string{"min.insync.replicas": "1"})
+	for i := range 2 {
+		if r := produced(t, ask[*kmsg.ProduceResponse](t, p.conn, produceTo(topic, int32(i), -1, batchOf("a", "b")))); r.ErrorCode != 0 {
+			t.Fatalf("write: %+v", r)
+		}
+	}
+	p.repl.Close()
+	for _, r := range deleteRecords(t, p.conn, topic, 1, 50*time.Millisecond) {
+		if r.ErrorCode != kerr.RequestTimedOut.Code || r.LowWatermark != -1 {
+			t.Errorf("a silent follower: %+v", r)
+		}
+	}
+	wish := controller.AlterISR{Topic: topic.ID, Partition: 0, ISR: []controller.ISRMember{{ID: 1, Epoch: -1}},
+		LeaderEpoch: topic.Partitions[0].LeaderEpoch, PartitionEpoch: topic.Partitions[0].PartitionEpoch}
+	if a := p.controller.AlterISRs(t.Context(), 1, p.controller.Image().Broker(1).Epoch, []controller.AlterISR{wish}); a[0].Err != nil {
+		t.Fatal(a[0].Err)
+	}
+	if err := p.controller.WaitWatchers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := deleteRecords(t, p.conn, topic, 1, 50*time.Millisecond); r[0].ErrorCode != 0 || r[0].LowWatermark != 1 || r[1].ErrorCode != kerr.RequestTimedOut.Code {
+		t.Errorf("without the follower in the ISR of partition 0: %+v", r)
+	}
+}
+
+func deleteRecords(t *testing.T, c *wire.Client, topic *metadata.Topic, below int64, timeout time.Duration) []kmsg.DeleteRecordsResponseTopicPartition {
+	t.Helper()
+	req := kmsg.NewPtrDeleteRecordsRequest()
+	req.SetVersion(2)
+	req.TimeoutMillis = int32(timeout.Milliseconds())
+	rt := kmsg.NewDeleteRecordsRequestTopic()
+	rt.Topic = topic.Name
+	for i := range topic.Partitions {
+		rp := kmsg.NewDeleteRecordsRequestTopicPartition()
+		rp.Partition, rp.Offset = int32(i), below
+		rt.Partitions = append(rt.Partitions, rp)
+	}
+	req.Topics = append(req.Topics, rt)
+	return ask[*kmsg.DeleteRecordsResponse](t, c, req).Topics[0].Partitions
+}
+
 // What acks=all costs with a follower, one write after the other and many at once.
 func BenchmarkAcksAll(b *testing.B) {
 	for _, durability := range []string{"fsync", "replicated"} {

@@ -28,8 +28,27 @@ func (p *Partition) DeleteRecords(offset int64) (start int64, err error) {
 			return -1, p.storage(err)
 		}
 	}
-	p.wake() // consumers that wait below the new start
+	p.wake()          // consumers that wait below the new start
+	p.wakeFollowers() // they follow it at once
 	return p.log.StartOffset(), nil
+}
+
+// StartFollowed tells whether every follower in sync has its log begin at start or
+// above, so that whoever leads next does too: what a client was told is deleted does
+// not come back with another leader. It is an error where this broker does not lead.
+func (p *Partition) StartFollowed(start int64) (bool, error) {
+	p.appendMu.Lock()
+	defer p.appendMu.Unlock()
+	if err := p.view.Load().usable(); err != nil {
+		return false, p.wrap(err)
+	}
+	return p.tracker == nil || p.tracker.LowestStart() >= start, nil
+}
+
+// AwaitStarts has waiters told of followers' new log starts until done is called.
+func (p *Partition) AwaitStarts() (done func()) {
+	p.startsAwaited.Add(1)
+	return func() { p.startsAwaited.Add(-1) }
 }
 
 func (p *Partition) deleteLocked(offset int64) error {

@@ -130,18 +130,28 @@ func (f *Follower) FollowHighWatermark(leaderEpoch int32, highWatermark int64) {
 }
 
 // AdvanceLogStart follows the leader's log start, at most up to the high watermark.
+// Where durability=fsync it is on disk when it returns, and before it is told: the
+// leader answers DeleteRecords by it.
 func (f *Follower) AdvanceLogStart(leaderEpoch int32, start int64) error {
 	p := f.p
 	p.appendMu.Lock()
-	defer p.appendMu.Unlock()
 	v, err := p.followingLocked(leaderEpoch)
 	if err != nil {
+		p.appendMu.Unlock()
 		return p.wrap(err)
 	}
-	if start = min(start, v.highWatermark); start <= p.log.StartOffset() {
-		return nil
+	moved := false
+	if start = min(start, v.highWatermark); start > p.log.StartOffset() {
+		err = p.startMoved(p.log.SetStartOffset(start))
+		moved = err == nil && p.settings.fsync && !v.attached
 	}
-	return p.storage(p.startMoved(p.log.SetStartOffset(start)))
+	p.appendMu.Unlock()
+	if moved {
+		if err = p.log.SyncMarks(); err != nil {
+			p.fail(err)
+		}
+	}
+	return p.storage(err)
 }
 
 // Truncate cuts the log to where its history and the leader's part: the leader

@@ -44,6 +44,8 @@ type Partition struct {
 	// cutIn is the leader epoch in which this replica cut its log last as the leader, -1
 	// if it has not since it was opened; guarded by appendMu.
 	cutIn int32
+	// startsAwaited counts those who wait for followers to delete what was deleted here.
+	startsAwaited atomic.Int32
 	// verifying are the transactions about which the coordinator is being asked.
 	verifying verifications // guarded by appendMu
 

@@ -115,10 +115,12 @@ func (p *Partition) fetched(r ReadRequest, f Replica) (*sdk.EpochEnd, error) {
 	}
 	old := v
 	next := *old
+	lowest := p.tracker.LowestStart()
 	p.tracker.Fetched(isr.Fetch{Replica: f.ID, BrokerEpoch: f.BrokerEpoch, End: r.Offset, Durable: f.Durable, Start: f.LogStart}, p.clock.Now())
 	p.takeWatermarkLocked(&next)
 	finished := p.publishLocked(old, &next)
 	moved := next.highWatermark != old.highWatermark
+	followed := p.startsAwaited.Load() > 0 && p.tracker.LowestStart() > lowest
 	p.expandLocked()
 	watch := p.watch
 	if r.CurrentLeaderEpoch != v.leaderEpoch {
@@ -133,6 +135,8 @@ func (p *Partition) fetched(r ReadRequest, f Replica) (*sdk.EpochEnd, error) {
 	if moved {
 		p.wake()
 		p.tellFollowers()
+	} else if followed {
+		p.wake()
 	}
 	return nil, nil
 }
