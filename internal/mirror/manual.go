@@ -77,6 +77,9 @@ func (d *Manual) Doing(topic metadata.TopicID, index int32) string {
 	return ""
 }
 
+// Owner is the broker that does a mirror's own work, as this one's metadata say.
+func (d *Manual) Owner(mirror string) int32 { return owner(d.m.o.Controller.Image(), mirror) }
+
 // Go begins fn, at the next Handle.
 func (d *Manual) Go(fn func()) {
 	r := &routine{}

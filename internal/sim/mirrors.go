@@ -118,6 +118,9 @@ func (c *control) Watch(func(prev, next *metadata.Image)) (stop func()) { return
 // ask waits for the office, and then for the broker's own image to show what it did.
 func (c *control) ask(call any) (answer, error) {
 	b := c.b
+	if b.w.pair.asking != nil {
+		b.w.pair.asking(b, call)
+	}
 	var a answer
 	var failed error
 	done := new(bool)
@@ -251,6 +254,9 @@ func (f *mirrorFetcher) pump() {
 		sb.mirrorFetch(&copied, w.loop.now+mirrorFetchWait, reply)
 	}, func(v any, err error) {
 		f.busy = false
+		if err == nil && w.pair.fetching != nil {
+			w.pair.fetching(b, v.([]mirrorFetched))
+		}
 		w.cause = "mirror"
 		f.f.Respond(func(h sdk.FetchHandler) error {
 			if err != nil {

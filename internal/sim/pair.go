@@ -30,6 +30,8 @@ type pair struct {
 	moves    map[move]int
 	runs     int // ended in STOPPED
 	pause    time.Duration
+	asking   func(b *broker, call any)          // hears what mirrors ask of a controller; nil: nobody does
+	fetching func(b *broker, r []mirrorFetched) // may change what the source answers a fetch
 }
 
 // move is a transition of a mirror partition's state.
@@ -118,6 +120,13 @@ func (w *World) other() *World {
 }
 
 func newPair(o PairOptions) *pair {
+	p := foundPair(o)
+	p.setUp()
+	return p
+}
+
+// foundPair starts the processes of both clusters.
+func foundPair(o PairOptions) *pair {
 	l := newLoop(o.Seed)
 	p := &pair{loop: l, link: newNetwork(l), o: o, on: map[string]bool{}, names: map[metadata.TopicID]string{}, counts: map[string]int{}, moves: map[move]int{}}
 	for i, name := range []string{"A", "B"} {
@@ -150,7 +159,6 @@ func newPair(o PairOptions) *pair {
 	// its old log, and epochs begin again (internal/mirror, what is left out).
 	p.on["delete topic"] = false
 	p.pause = 100*time.Millisecond + l.between(0, 600*time.Millisecond)
-	p.setUp()
 	return p
 }
 
