@@ -67,6 +67,7 @@ type member struct {
 	goalAt       time.Time
 	lastFetch    time.Time
 	fetchedSince bool
+	silent       bool // since Distrust
 }
 
 // New begins a leadership: the leader's log ends at end, and highWatermark is
@@ -194,7 +195,7 @@ func (t *Tracker) Fetched(f Fetch, now time.Time) (moved bool) {
 	}
 	m.end, m.durable, m.brokerEpoch = f.End, f.Durable, f.BrokerEpoch
 	m.start = max(m.start, f.Start)
-	m.lastFetch, m.fetchedSince = now, true
+	m.lastFetch, m.fetchedSince, m.silent = now, true, false
 	t.caughtUp(m, now)
 	return t.advance()
 }
@@ -233,7 +234,7 @@ func (t *Tracker) Shrink(now time.Time, lag time.Duration) []int32 {
 		if m.id == t.self || !m.inISR {
 			continue
 		}
-		if m.end >= 0 && t.has(m) >= leader {
+		if m.end >= 0 && t.has(m) >= leader && !m.silent {
 			m.caughtUp, m.goal = now, -1
 			continue
 		}
@@ -291,6 +292,15 @@ func (t *Tracker) Forget() {
 		if m := &t.members[i]; !m.inISR && m.id != t.self {
 			m.end, m.durable, m.brokerEpoch, m.goal, m.fetchedSince = -1, -1, -1, -1, false
 		}
+	}
+}
+
+// Distrust says that somebody waits for a fetch of every member, because what they
+// had proves nothing any more: the gate of a mirror, whose leader has cut its log. One
+// that stays silent is not in sync, though there be nothing that it lacks.
+func (t *Tracker) Distrust() {
+	for i := range t.members {
+		t.members[i].silent = t.members[i].id != t.self
 	}
 }
 

@@ -111,6 +111,35 @@ func TestLowerAndRestart(t *testing.T) {
 	}
 }
 
+// The gate of a mirror waited for ever for a follower that could not reach its leader: it
+// had all that the cut had left, and so it counted as in sync, silent as it was. (MIR-181)
+func TestDistrust(t *testing.T) {
+	tr := New(1, Settings{Replicas: []int32{1, 2, 3}, ISR: []int32{1, 2, 3}}, 0, 0, t0)
+	fetch := func(id int32, end int64, at time.Duration) {
+		tr.Fetched(Fetch{Replica: id, BrokerEpoch: -1, End: end, Durable: -1}, t0.Add(at))
+	}
+	tr.Local(10, 10)
+	fetch(2, 10, 0)
+	fetch(3, 10, 0)
+	if got := tr.Shrink(t0.Add(time.Minute), time.Second); got != nil {
+		t.Fatalf("nobody lacks anything, and the ISR is to be %v", got)
+	}
+	tr.Distrust()
+	tr.Lower(6)
+	tr.Local(6, 6)
+	fetch(2, 6, time.Minute)
+	if got := tr.Shrink(t0.Add(time.Minute+500*time.Millisecond), time.Second); got != nil {
+		t.Fatalf("after half a second the ISR is to be %v", got)
+	}
+	if got := tr.Shrink(t0.Add(time.Minute+2*time.Second), time.Second); !slices.Equal(got, []int32{1, 2}) {
+		t.Fatalf("replica 3 has been silent since the cut, and the ISR is to be %v", got)
+	}
+	fetch(3, 6, time.Minute+3*time.Second)
+	if got := tr.Shrink(t0.Add(time.Hour), time.Second); got != nil {
+		t.Fatalf("replica 3 was heard, and the ISR is to be %v", got)
+	}
+}
+
 // A follower leaves when it was not caught up for the whole lag, not when it is
 // behind at the moment of the check; one that lags by a constant time stays.
 func TestShrink(t *testing.T) {

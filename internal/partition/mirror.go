@@ -67,6 +67,7 @@ func (p *Partition) Truncate(leaderEpoch int32, end int64) (cut Cut, err error) 
 	// What a client wrote before the mirror began, and waits for: its place may be the
 	// source's soon, whose high watermark says nothing about it.
 	refused = p.acks.takeAll()
+	p.tracker.Distrust()
 	before := p.log.EndOffset()
 	if end >= before {
 		return cut, nil
