@@ -32,7 +32,7 @@ var (
 func (p *Partition) WaitsForDisk() bool {
 	p.appendMu.Lock()
 	defer p.appendMu.Unlock()
-	return p.settings.fsync && !p.view.Load().attached
+	return p.settings.fsync && !p.view.Load().lazy
 }
 
 // Follower makes a target for a fetcher.
@@ -70,7 +70,7 @@ func (f *Follower) MirrorAppend(leaderEpoch int32, batches []byte) (end int64, e
 		return 0, p.wrap(err)
 	}
 	a, err := p.log.Append(batches)
-	toDisk := p.settings.fsync && !v.attached
+	toDisk := p.settings.fsync && !v.lazy
 	p.appendMu.Unlock()
 	if err != nil {
 		p.refused(err)

@@ -68,6 +68,7 @@ type view struct {
 	leaderEpoch   int32
 	leader        bool         // this broker leads
 	attached      bool         // belongs to a mirror and is not STOPPED: client writes are refused (L18)
+	lazy          bool         // attached, and nobody has stopped it: the source has what is not on disks yet (D11)
 	compacted     bool         // the log is compacted
 	compression   *compression // nil: batches stay as clients compress them
 	highWatermark int64
@@ -186,14 +187,15 @@ func (p *Partition) update(t *metadata.Topic, mp *metadata.Partition, settings t
 	next.leader = mp.Leader == p.nodeID
 	next.replicas = mp.Replicas
 	next.attached = t.ReadOnly(mp)
+	next.lazy = next.attached && t.Attachment().Desired != metadata.DesiredStopped
 	next.compacted = settings.compacted
 	next.compression = settings.compression
 	next.leaderThrottled = settings.leaderThrottled.has(mp.Index, p.nodeID)
 	next.followerThrottled = settings.followerThrottled.has(mp.Index, p.nodeID) && !slices.Contains(mp.ISR, p.nodeID)
 	// From now on the leader waits for what is on disks, and what is in the log may have
-	// been written when it did not, at the end of a mirror above all: nothing but this
-	// would bring that there before something is appended.
-	toDisk := settings.fsync && !next.attached && (old.attached || !p.settings.fsync)
+	// been written when it did not, as soon as a mirror is to end above all: nothing but
+	// this would bring that there before something is appended.
+	toDisk := settings.fsync && !next.lazy && (old.lazy || !p.settings.fsync)
 	p.settings = settings
 
 	var failed []pendingAck
@@ -201,7 +203,7 @@ func (p *Partition) update(t *metadata.Topic, mp *metadata.Partition, settings t
 	if next.attached {
 		settings.minInSync = 0 // the source has the data, and a failover must come to its end
 	}
-	in := isr.Settings{Replicas: mp.Replicas, ISR: mp.ISR, MinISR: settings.minInSync, Durable: settings.fsync && !next.attached}
+	in := isr.Settings{Replicas: mp.Replicas, ISR: mp.ISR, MinISR: settings.minInSync, Durable: settings.fsync && !next.lazy}
 	switch {
 	case p.log == nil:
 	case next.leader && (!old.leader || p.tracker == nil):

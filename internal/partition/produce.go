@@ -230,7 +230,7 @@ func (p *Partition) appendLocked(b record.Batch, acks int16, own bool, deadline 
 		return
 	}
 	before := p.view.Load()
-	toDisk := p.settings.fsync && !before.attached
+	toDisk := p.settings.fsync && !before.lazy
 	finished := p.advanceLocked()
 	moved := p.view.Load() != before
 	p.answerAtLocked(a.End, acks, deadline, func(err error) { done(a.End, err) })

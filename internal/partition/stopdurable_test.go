@@ -1,0 +1,59 @@
+package partition
+
+import (
+	"testing"
+
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
+)
+
+// All brokers of a cluster lost their power a moment after a failover. Its followers had
+// not flushed what came from the mirror, nor the end of it; one of them, trusted because
+// of durability=fsync, was elected with an empty log. From the moment in which the stop
+// is recorded everybody flushes, and the leader counts what is on disks, so that the
+// batches which end the run are answered when every member of the ISR has everything.
+// (MIR-334; simulation of two clusters.)
+func TestStopIsOnEveryDisk(t *testing.T) {
+	w := newWorld(t)
+	w.apply(func(t *metadata.Topic) { t.MirrorName = "m" })
+	p, f := w.following(map[string]string{"durability": "fsync"})
+	if p.WaitsForDisk() {
+		t.Error("a follower of a mirror waits for the disk: the source has what is lost")
+	}
+	w.apply(func(t *metadata.Topic) { t.MirrorName = "m.removed" })
+	if !p.WaitsForDisk() {
+		t.Error("the mirror is to end, and its follower does not say what is on its disk")
+	}
+	if _, err := f.MirrorAppend(3, batchAt(0, 3, 2)); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	p.FlushThen(func(err error) { done <- err })
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if _, durable := f.Ends(); durable != 2 {
+		t.Errorf("on its disk is what is below %d", durable)
+	}
+}
+
+// The leader of a mirror that is being stopped does not count what a follower has in
+// memory only.
+func TestStopCountsDisks(t *testing.T) {
+	for name, counts := range map[string]bool{"m": true, "m.removed": false} {
+		w := newWorld(t)
+		w.trio([]int32{self, 2}, nil)
+		p := w.apply(func(t *metadata.Topic) {
+			t.MirrorName = name
+			t.Partitions[0].Mirror = &metadata.MirrorPartition{Mirror: "m", State: metadata.StateStopping}
+		})
+		if _, err := p.MirrorAppend(3, batchAt(0, 3, 2)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fetchAs(p, 2, 2, 0); err != nil { // it has both records, and nothing on its disk
+			t.Fatal(err)
+		}
+		if got := p.HighWatermark() == 2; got != counts {
+			t.Errorf("%s: high watermark %d", name, p.HighWatermark())
+		}
+	}
+}
