@@ -371,7 +371,10 @@ func (b *broker) alterISRs() {
 	})
 }
 
-// log is this broker's log of a partition, nil if it has none.
+// log is this broker's log of a partition, nil if it has none, or nobody is meant.
 func (b *broker) log(id metadata.TopicID, index int32) *memLog {
+	if b == nil {
+		return nil
+	}
 	return b.disk.logs[segment.LogID{Topic: id, Partition: index}]
 }

@@ -441,12 +441,29 @@ func (p *pair) stopped(c *checker, g *ghost, mp *metadata.Partition, r *metadata
 	if open := l.producers.Open(); len(open) > 0 {
 		c.fail("GI-51", "%v: STOPPED with open transactions: %v", g, open)
 	}
+	// D11: what was not flushed because the source had it is on every disk now.
+	c.looked("D11")
+	for _, id := range mp.ISR {
+		if c.w.store.image().TopicByID(g.id.Topic).Config(metadata.DurabilityConfig) == "replicated" {
+			break // nobody waits for disks
+		}
+		if x := c.w.brokers[id].log(g.id.Topic, g.id.Partition); x == nil || x.durable < l.end {
+			c.fail("D11", "%v: STOPPED, and broker %d in the ISR has on its disk what is below %d of %d", g, id, durable(x), l.end)
+		}
+	}
 	for _, x := range l.batches {
 		if r.LMO >= 0 && (x.base >= r.LMO) != (x.epoch > r.LME) {
 			c.fail("GI-32", "%v: STOPPED with last mirrored epoch %d, offset %d; batch %d is of epoch %d", g, r.LME, r.LMO, x.base, x.epoch)
 			return
 		}
 	}
+}
+
+func durable(l *memLog) int64 {
+	if l == nil {
+		return 0
+	}
+	return l.durable
 }
 
 // equal holds the logs of both clusters against each other when all is quiet (GI-46).

@@ -311,9 +311,13 @@ func (b *broker) consumerRead(q *sdk.FetchPartition, left int, first bool) fetch
 		r.header.ErrorCode = code(partition.ErrUnknown)
 		return r
 	}
+	last := q.LastFetchedEpoch
+	if b.w.pair.old {
+		last = -1
+	}
 	res, err := x.Read(partition.ReadRequest{
 		Offset: q.Offset, MaxBytes: min(int(q.MaxBytes), left), AtLeastOne: first,
-		CurrentLeaderEpoch: q.CurrentLeaderEpoch, LastFetchedEpoch: q.LastFetchedEpoch,
+		CurrentLeaderEpoch: q.CurrentLeaderEpoch, LastFetchedEpoch: last,
 	})
 	r.header.HighWatermark, r.header.LogStart = res.HighWatermark, res.LogStart
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
 	"github.com/lockstep-kafka/lockstep/internal/producer"
+	"github.com/lockstep-kafka/lockstep/internal/source"
 )
 
 // pair is two clusters, A and B, with mirrors in both directions, the link between
@@ -32,6 +33,8 @@ type pair struct {
 	pause    time.Duration
 	asking   func(b *broker, call any)          // hears what mirrors ask of a controller; nil: nobody does
 	fetching func(b *broker, r []mirrorFetched) // may change what the source answers a fetch
+	telling  func(*source.LastMirrored)         // may change what the source tells of a last mirrored epoch
+	old      bool                               // sources tell nothing of diverging epochs when they are fetched from
 }
 
 // move is a transition of a mirror partition's state.

@@ -175,8 +175,7 @@ func (p *play) write(w *World, n int) {
 	want := p.end(b) + int64(n)
 	p.append(w, n)
 	p.wait("written to "+w.name, func() bool {
-		x := w.brokers[p.partition(w).Leader].mgr.ByID(p.id, 0)
-		return x != nil && x.HighWatermark() >= want
+		return p.led(w) && w.brokers[p.partition(w).Leader].mgr.ByID(p.id, 0).HighWatermark() >= want
 	})
 }
 
@@ -191,17 +190,22 @@ func (p *play) append(w *World, n int) {
 // produce gives one record to the leader.
 func (p *play) produce(w *World, h record.BuildHeader) {
 	p.t.Helper()
-	b := p.leader(w)
-	at := p.end(b)
 	var refused error
-	body := record.Build(h, []record.Record{{Value: []byte(w.name)}})
-	p.loop.after(0, &b.proc, func() {
-		b.mgr.ByID(p.id, 0).Produce(body, partition.ProduceOptions{Acks: 1}, func(_ partition.ProduceResult, err error) { refused = err })
-	})
-	p.wait("a record in the log", func() bool { return refused != nil || p.end(b) > at })
-	if refused != nil {
-		p.fatal("write to %s: %v", w.name, refused)
+	for range 20 {
+		b := p.leader(w)
+		at := p.end(b)
+		refused = nil
+		body := record.Build(h, []record.Record{{Value: []byte(w.name)}})
+		p.loop.after(0, &b.proc, func() {
+			b.mgr.ByID(p.id, 0).Produce(body, partition.ProduceOptions{Acks: 1}, func(_ partition.ProduceResult, err error) { refused = err })
+		})
+		p.wait("a record in the log", func() bool { return refused != nil || p.end(b) > at })
+		if refused == nil {
+			return
+		}
+		p.pass(500*time.Millisecond, nil, "") // it was paused, and its session is over
 	}
+	p.fatal("write to %s: %v", w.name, refused)
 }
 
 // do is an operator's command, again until cond: one that meets a broker that has not
@@ -377,6 +381,20 @@ func (p *play) holds(want string, on ...*World) {
 	}
 }
 
+// comesToHold waits until every replica of w has what want prints.
+func (p *play) comesToHold(w *World, want func() string) {
+	p.t.Helper()
+	p.wait("the same log on every replica of "+w.name, func() bool {
+		log := want()
+		return p.led(w) && !slices.ContainsFunc(p.partition(w).Replicas, func(id int32) bool { return batches(w.brokers[id].log(p.id, 0)) != log })
+	})
+}
+
+// as is what the leader of w has.
+func (p *play) as(w *World) func() string {
+	return func() string { return batches(w.brokers[max(p.partition(w).Leader, w.ids[0])].log(p.id, 0)) }
+}
+
 // whole waits until all replicas of w are in sync.
 func (p *play) whole(w *World) {
 	p.t.Helper()
@@ -398,3 +416,5 @@ func (p *play) settles() {
 // cuts is how many versions the timeline in w has had, less one: how often something was
 // cut that had been committed.
 func (p *play) cuts(w *World) int { return w.check.ghost(segment.LogID{Topic: p.id}).version }
+
+func segmentID(p *play) segment.LogID { return segment.LogID{Topic: p.id} }

@@ -225,6 +225,9 @@ func (r *remote) LastMirroredEpochs(_ context.Context, name, ours string, keys [
 	found := map[sdk.PartitionKey]source.LastMirrored{}
 	for i, o := range v.([]one) {
 		if o.err == nil {
+			if r.b.w.pair.telling != nil {
+				r.b.w.pair.telling(&o.lme)
+			}
 			found[keys[i]] = o.lme
 			r.b.w.pair.told(r.b.w, r.b.id, segment.LogID{Topic: keys[i].TopicID, Partition: keys[i].Partition}, o.lme)
 		} else if err == nil {
