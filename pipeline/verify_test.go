@@ -35,6 +35,10 @@ func changed(b []byte, change func(b []byte)) []byte {
 	return b
 }
 
+// MIR-069: a batch that is cut off at the end of an answer is not taken, and the next one
+// is asked for from its beginning.
+//
+// MIR-070: batches below the log end, and offsets or epochs that go back, are refused.
 func TestVerifyMirror(t *testing.T) {
 	a, b, c := batch(10, 14, 3), batch(15, 19, 3), batch(20, 24, 4)
 	all := slices.Concat(a, b, c)

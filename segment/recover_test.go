@@ -213,6 +213,8 @@ func TestMissingFiles(t *testing.T) {
 
 // The index is a cache: gone, full of garbage, or from another time, all
 // answers stay the same.
+//
+// MIR-093: the epochs are found again in the batches.
 func TestIndexIsACache(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -247,6 +249,7 @@ func TestIndexIsACache(t *testing.T) {
 			fs, all := killed(t)
 			s := mustOpen(t, memOptions(fs))
 			l := mustLog(t, s, Config{})
+			epochs := fmt.Sprint(l.Epochs())
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -266,6 +269,9 @@ func TestIndexIsACache(t *testing.T) {
 				}
 				if o, _, _, ok, err := l.OffsetForTime(1010); !ok || err != nil || o != 10 {
 					t.Fatalf("offset for time: %d %v %v", o, ok, err)
+				}
+				if got := fmt.Sprint(l.Epochs()); got != epochs || len(l.Epochs()) < 2 {
+					t.Fatalf("try %d: epochs %s, they were %s", try, got, epochs)
 				}
 				_ = s.Close()
 			}

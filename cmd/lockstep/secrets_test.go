@@ -93,6 +93,8 @@ func addFiles(t *testing.T, places map[string]string, dir string) {
 // TestSecretsOfStoresAndMirrors gives a server secrets in every key that takes one: of
 // listeners, and of mirrors that log in at their source, that change, and that cannot be
 // created. Then it looks for them in all that the server says and keeps.
+//
+// MIR-363.
 func TestSecretsOfStoresAndMirrors(t *testing.T) {
 	dir, data := t.TempDir(), t.TempDir()
 	var secrets secretTexts

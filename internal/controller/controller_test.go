@@ -207,6 +207,8 @@ func findInFiles(t *testing.T, dir, text string) {
 // TestDeposed takes the office away from a controller, without telling it, and
 // gives it to a rival. Nothing that the deposed one tries is written; when the
 // rival leaves, it goes on.
+//
+// MIR-341: so no state goes backwards.
 func TestDeposed(t *testing.T) {
 	c := open(t, testOptions(t, t.TempDir()))
 	register(t, c, 1)
@@ -348,6 +350,8 @@ func TestSweep(t *testing.T) {
 
 // TestCompactedWatch lets a follower fall behind compacted history. It reads
 // everything anew and shows the same as one that was always there.
+//
+// MIR-344: what is read anew from compacted history is what was there.
 func TestCompactedWatch(t *testing.T) {
 	c := open(t, testOptions(t, t.TempDir()))
 	register(t, c, 1)

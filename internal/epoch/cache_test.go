@@ -82,6 +82,8 @@ func TestAssign(t *testing.T) {
 	}
 }
 
+// MIR-091: an epoch that begins where the log ends is forgotten with the cut, though
+// nothing of it was in the log.
 func TestTruncate(t *testing.T) {
 	entries := []Entry{{2, 10}, {3, 40}, {5, 100}}
 	for end, want := range map[int64]string{5: "[]", 10: "[]", 11: "[{2 10}]", 40: "[{2 10}]", 100: "[{2 10} {3 40}]", 101: fmt.Sprint(entries)} {

@@ -98,6 +98,9 @@ func (w *senderWorld) write(ctx context.Context, producer int64, indexes ...int3
 
 // What a leader elsewhere says is final where it must be, and tried again
 // everywhere else.
+//
+// MIR-239: a partition that follows another cluster by now is gone for the coordinator,
+// which ends the transaction in the others.
 func TestMarkerAnswers(t *testing.T) {
 	w := newSenderWorld(t)
 	for code, final := range map[int16]error{

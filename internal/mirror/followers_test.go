@@ -17,6 +17,9 @@ import (
 // A mirror with followers passes its gate when each member of the ISR has fetched
 // from within the leader's log, in the leadership in which that was cut, and not
 // before (9.6.4).
+//
+// MIR-194: the gate of a topic that was empty opens as soon as enough are in sync and have
+// asked.
 func TestGateWaitsForFollowers(t *testing.T) {
 	src := newSource(t, kfake.SeedTopics(1, "orders"))
 	produce(t, src, "orders", 0, "a", "b")

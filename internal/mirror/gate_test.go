@@ -11,7 +11,10 @@ import (
 // leader 1, target 120, all logs end at 150.
 //
 // MIR-180, MIR-181, MIR-182: it waits for whom it has to and for nobody else. MIR-200,
-// MIR-204: with the option for all, from the moment at which it is switched on.
+// MIR-204: with the option for all, from the moment at which it is switched on. MIR-205:
+// until it is switched off. MIR-208: one that has cut and leaves the ISR is waited for.
+// MIR-193: followers are asked also when nothing was cut, and one that is ahead of the
+// leader does not count.
 func TestGate(t *testing.T) {
 	const epoch = 7
 	type event struct {
@@ -49,6 +52,10 @@ func TestGate(t *testing.T) {
 			[]gateVerdict{gateTruncate, gateConfirm, gateConfirm, gatePass, gateTruncate}, nil},
 		{"option switched on in between", []int32{1, 2}, false, []event{cut, {do: "unclean"}, fetch(2, 120), isr(1, 2, 3), fetch(3, 119)},
 			[]gateVerdict{gateTruncate, gateConfirm, gateWait, gateWait, gateConfirm, gatePass}, nil},
+		{"option switched off while it waits", []int32{1, 2}, true, []event{{do: "clean"}, cut, fetch(2, 120)},
+			[]gateVerdict{gateWait, gateTruncate, gateConfirm, gatePass}, nil},
+		{"option on, one has cut and leaves the ISR", []int32{1, 2, 3}, true, []event{cut, fetch(3, 120), isr(1, 2), fetch(2, 120), isr(1, 2, 3)},
+			[]gateVerdict{gateTruncate, gateConfirm, gateConfirm, gateWait, gateWait, gatePass}, nil},
 		{"fetch from above the leader's end", []int32{1, 2}, false, []event{cut, fetch(2, 150)},
 			[]gateVerdict{gateTruncate, gateConfirm, gateConfirm}, []int32{2}},
 		{"fetch before the cut does not count", []int32{1, 2}, false, []event{fetch(2, 100), cut},
@@ -73,6 +80,8 @@ func TestGate(t *testing.T) {
 					v.isr = e.isr
 				case "unclean":
 					v.unclean = true
+				case "clean":
+					v.unclean = false
 				case "leader":
 					v.leader, v.leaderEpoch = 2, v.leaderEpoch+1
 				}

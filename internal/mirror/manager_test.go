@@ -30,6 +30,9 @@ func nextOffset(t *testing.T, log []byte) int64 {
 
 // The life of a mirror: create, start, follow, pause, resume, grow, stop, and
 // what a stop leaves in the log (A.4).
+//
+// MIR-120: pause, one record more on the source, resume: nothing comes in between, nobody
+// writes, nothing is cut.
 func TestMirrorLife(t *testing.T) {
 	src := newSource(t, kfake.SeedTopics(2, "orders", "other"), kfake.SeedTopics(1, "__internal"))
 	w := newWorld(t, nil)
@@ -56,8 +59,16 @@ func TestMirrorLife(t *testing.T) {
 	w.state("orders", 0, metadata.StatePaused)
 	w.state("orders", 1, metadata.StatePaused)
 	produce(t, src, "orders", 0, "e")
+	w.refreshes(2)
+	if info := w.parts.Get("orders", 0).Info(); info.LogEnd != 4 || info.HighWatermark != 4 || !info.ReadOnly {
+		t.Errorf("while paused: %+v", info)
+	}
 	w.names(w.c.Resume(w.ctx, "m", nil, []string{".*"}))
 	w.caughtUp("orders", 0, 5)
+	w.equals(src, "orders", 0)
+	if got := w.cut(); got != 0 {
+		t.Errorf("%d records were cut", got)
+	}
 
 	mirrored := w.bytesOf("orders", 0)
 	w.names(w.c.Stop(w.ctx, "m", nil, []string{".*"}))
@@ -84,6 +95,12 @@ func TestMirrorLife(t *testing.T) {
 	}
 	if w.parts.Get("orders", 0).Info().ReadOnly {
 		t.Error("a stopped partition must be writable")
+	}
+	// MIR-136: a stop that is repeated adds nothing.
+	w.names(w.c.Stop(w.ctx, "m", nil, []string{".*"}))
+	w.refreshes(1)
+	if again := w.ctrl.Image().Topic("orders").Partitions[0].Mirror; string(w.bytesOf("orders", 0)) != string(all) || again.LMO != 5 || again.StateEpoch != p.Mirror.StateEpoch {
+		t.Errorf("after the second stop: %+v, before %+v", again, p.Mirror)
 	}
 	// Discovery never restarts what was stopped.
 	produce(t, src, "orders", 0, "f")
@@ -198,6 +215,13 @@ func TestSourceAway(t *testing.T) {
 	if p := d.Progress; p == nil || p.SourceSeen != 1 || p.LogEnd != 1 || p.HeardMillis < 0 || d.SourceOffset != -1 || d.Lag != -1 {
 		t.Errorf("known of the source: %+v, offsets %d, lag %d", d.Progress, d.SourceOffset, d.Lag)
 	}
+	// MIR-414: what failed, and how often, is known after a restart.
+	w.m.Close()
+	w.register()
+	w.startManager(nil)
+	if again := w.failed("orders", 0, "source unreachable: "); again.RetryAttempt < d.RetryAttempt {
+		t.Errorf("attempt %d after a restart, it was %d", again.RetryAttempt, d.RetryAttempt)
+	}
 	w.names(w.c.Stop(w.ctx, "m", nil, []string{".*"}))
 	w.state("orders", 0, metadata.StateStopped)
 	if end, _ := w.parts.Get("orders", 0).LogEnd(); end != 2 {
@@ -259,6 +283,8 @@ func TestReconfigure(t *testing.T) {
 }
 
 // Leader elections on the source are followed; so many of them raise our epoch.
+//
+// MIR-080: every record has the epoch here that it has on the source.
 func TestSourceElections(t *testing.T) {
 	src := newSource(t, kfake.NumBrokers(2), kfake.SeedTopics(1, "orders"))
 	// Kafka's leader notes its epoch when it is elected; kfake only with the first
@@ -293,6 +319,21 @@ func TestSourceElections(t *testing.T) {
 		produce(t, src, "orders", 0, "x")
 		w.caughtUp("orders", 0, int64(i+2))
 	}
+	w.equals(src, "orders", 0) // epochs are in the batches
+	epochs := 0
+	for rest := w.bytesOf("orders", 0); len(rest) > 0; {
+		b, next, err := record.Next(rest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, ok := w.parts.Get("orders", 0).Log().EpochAt(b.BaseOffset()); !ok || e != b.PartitionLeaderEpoch() {
+			t.Errorf("epoch %d at %d, the batch says %d", e, b.BaseOffset(), b.PartitionLeaderEpoch())
+		}
+		epochs, rest = max(epochs, int(b.PartitionLeaderEpoch())), next
+	}
+	if epochs < 16 {
+		t.Errorf("the newest epoch is %d: the elections left no trace", epochs)
+	}
 	p := w.ctrl.Image().Topic("orders").Partitions[0]
 	if newest, _ := w.parts.Get("orders", 0).Log().LatestEpoch(); p.LeaderEpoch < newest {
 		t.Errorf("our leader epoch %d is below the log's %d (W43)", p.LeaderEpoch, newest)
@@ -322,6 +363,8 @@ func TestResumeAfterElection(t *testing.T) {
 
 // Retention on the source runs ahead of a paused mirror: the log begins again at
 // the source's start, which is told (MIR-124).
+//
+// MIR-250: it is told once, and what is left is the source's, byte for byte.
 func TestRetentionAhead(t *testing.T) {
 	src := newSource(t, kfake.SeedTopics(1, "orders"))
 	w := newWorld(t, nil)
@@ -344,6 +387,7 @@ func TestRetentionAhead(t *testing.T) {
 	if start := w.parts.Get("orders", 0).Info().LogStart; start != 5 {
 		t.Errorf("log start %d, want 5", start)
 	}
+	w.equals(src, "orders", 0)
 }
 
 // A deleted source topic (MIR-049), and one that is created anew.

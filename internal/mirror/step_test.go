@@ -214,6 +214,9 @@ func TestMachineTouch(t *testing.T) {
 }
 
 // Every way in which a fetcher ends (9.7).
+//
+// MIR-088: a source leader that is newer than we know (its epoch is stale here): nothing
+// is appended, and the source is described anew.
 func TestMachineFetcherEnds(t *testing.T) {
 	broken := errors.New("broken")
 	for _, test := range []struct {
@@ -324,6 +327,8 @@ func TestMachineGateTimeout(t *testing.T) {
 	s.expect("write PREPARING")
 }
 
+// MIR-290: a source that is gone is tried again with growing pauses, at once when it is
+// back, and the count goes with the first data.
 func TestMachineRetry(t *testing.T) {
 	s := newScript(t)
 	s.mirroring()
@@ -455,6 +460,24 @@ func TestMachineSurplus(t *testing.T) {
 	s.expect("write PREPARING")
 }
 
+// MIR-191: the gate opens once: what followers show afterwards writes nothing.
+func TestMachineGateOpensOnce(t *testing.T) {
+	s := newScript(t)
+	s.view.replicas, s.view.isr = []int32{1, 2}, []int32{1, 2}
+	s.lead(metadata.DesiredMirroring)
+	s.answer()
+	s.done(outcome{target: 7})
+	s.done(outcome{logEnd: 7})
+	s.trace = nil
+	s.input(fetchedBy{replica: 2, leaderEpoch: 5, offset: 7})
+	s.input(fetchedBy{replica: 2, leaderEpoch: 5, offset: 7})
+	s.expect("write MIRRORING")
+	s.answer()
+	s.input(fetchedBy{replica: 2, leaderEpoch: 5, offset: 7})
+	s.show()
+	s.expect("run mirror")
+}
+
 // S9, row by row: for every desired and actual state, what a new leader does.
 func TestDuty(t *testing.T) {
 	const (
@@ -549,6 +572,9 @@ func TestMachineAlwaysStops(t *testing.T) {
 
 // One of three replicas is away when the others cut. The write of MIRRORING says so;
 // when the ISR has changed meanwhile it is void, and the gate waits for whoever came.
+//
+// MIR-187: a replica that joins the ISR between the last confirmation and the write of
+// MIRRORING counts.
 func TestMachineGateLeavesReplicasOut(t *testing.T) {
 	s := newScript(t)
 	s.view.replicas, s.view.isr, s.view.minISR, s.view.partitionEpoch = []int32{1, 2, 3}, []int32{1, 2}, 2, 4

@@ -17,6 +17,9 @@ import (
 
 // TestVectors is appendix A of the specification, a row a subtest, on the functions
 // that decide. A row is named by its table and what stands in its first columns.
+//
+// MIR-342: a leader that was deposed, or an older state epoch, writes no state (A.5).
+// MIR-343: of two writers with one state epoch the second is refused.
 func TestVectors(t *testing.T) {
 	for _, v := range slices.Concat(vectorsTarget, vectorsGate, vectorsCycle, vectorsFencing, vectorsBump, vectorsClamp) {
 		t.Run(v.id, v.check)

@@ -32,6 +32,8 @@ type world struct {
 	c     *Coordinator
 	dir   string
 
+	cutBefore uint64 // records, by other tests of this process
+
 	groups struct {
 		sync.Mutex
 		active    map[string]bool
@@ -57,8 +59,12 @@ func newWorld(t *testing.T, tune func(*Options)) *world {
 	t.Cleanup(func() { w.closeStorage() })
 	w.startManager(tune)
 	t.Cleanup(func() { w.m.Close() })
+	w.cutBefore = w.m.metrics.recordsCut.Get()
 	return w
 }
+
+// cut is how many records were counted as cut since the world began.
+func (w *world) cut() int { return int(w.m.metrics.recordsCut.Get() - w.cutBefore) }
 
 func (w *world) openStorage() {
 	w.t.Helper()

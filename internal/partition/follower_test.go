@@ -104,6 +104,8 @@ func TestFollowerFlushesWhenAMirrorEnds(t *testing.T) {
 
 // A follower's high watermark is the leader's as far as its log goes, and does not
 // fall when a new leader knows less. What is cut from below it is kept.
+//
+// MIR-095: a log that begins anew at an offset has its high watermark there at once.
 func TestFollowerHighWatermarkAndCuts(t *testing.T) {
 	w := newWorld(t)
 	p, f := w.following(nil)

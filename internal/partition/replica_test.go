@@ -151,6 +151,8 @@ func TestWaitingWriteRunsOutOfTime(t *testing.T) {
 }
 
 // A follower whose history is another one gets no records and does not count.
+//
+// MIR-197: of the right length, and with another epoch at its end.
 func TestDivergedFollowerDoesNotCount(t *testing.T) {
 	w := newWorld(t)
 	p := w.trio([]int32{1, 2}, map[string]string{"durability": "replicated"})

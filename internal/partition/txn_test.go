@@ -192,6 +192,8 @@ func TestLastStableOffset(t *testing.T) {
 
 // Who may end a transaction: not an old coordinator, not an old producer, nobody
 // in a topic that is mirrored. A marker that comes twice is no error.
+//
+// MIR-239: the last of these.
 func TestMarkerRefusals(t *testing.T) {
 	w := newWorld(t)
 	p := w.apply(func(*metadata.Topic) {})

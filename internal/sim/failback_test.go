@@ -149,6 +149,9 @@ func TestPlayFailbackTooEarly(t *testing.T) {
 // and on B. What A acknowledged is cut only with a new version of the timeline, what a
 // consumer reads is of one version (the checker looks at each answer), and those whose
 // place is cut away go on instead of hanging.
+//
+// MIR-244: an idempotent producer on A gets no false duplicate and is not called out of
+// order (GI-54, GI-40).
 func TestPlayFailbackUnderClients(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3) {

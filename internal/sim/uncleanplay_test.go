@@ -53,6 +53,9 @@ func (p *play) linked(on bool) {
 // nothing and says why; recover then does the same (DEC-03). MIR-214: so it does where
 // the source tells nothing of diverging epochs when it is fetched from. MIR-413: what is
 // cut opens a version of the timeline, once; nothing else does.
+//
+// MIR-203: the option is switched on while B mirrors: nothing is cut because of that, and
+// it counts at the next cut.
 func TestPlayUncleanSource(t *testing.T) {
 	for _, option := range []string{"true", "false"} {
 		for _, n := range []int{0, 1, 5} { // written before B fetches again
@@ -506,6 +509,8 @@ func TestPlayAlternateCrashes(t *testing.T) {
 // MIR-090: three leaders in a row, the first two of which write something that nobody
 // else gets (KIP-279): both cut to what they have in common with the third. MIR-091: and
 // elections without records before that leave no epoch that would keep them from it.
+// MIR-092: the answer that tells them where histories part has a high watermark above
+// that, and what they take over of it is below (GI-14, after each event).
 func TestPlayFastElections(t *testing.T) {
 	for _, w := range []int{0, 1} { // an ordinary topic with a mirror of it, and one that was failed over
 		p := newPlay(t, 61)
