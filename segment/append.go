@@ -3,7 +3,6 @@ package segment
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 
@@ -16,25 +15,6 @@ import (
 // tailMax is how many index entries of the active segment stay in memory: 64
 // MiB of log with one entry per 64 KiB, 24 KiB of memory per busy partition.
 const tailMax = 1024
-
-// writePiece is how much of an append one write call has. For a longer one the
-// kernel looks for pages that lie together, and where its cache has filled the
-// memory, as it does on any server, it moves other pages away first: half of the
-// time that an append took, with stalls of milliseconds. Eight pages it finds
-// without (an order that it does not call costly), and the calls cost little.
-const writePiece = 32 << 10
-
-// writeAt writes b in pieces that end where pages of their size do.
-func writeAt(f io.WriterAt, b []byte, at int64) error {
-	for len(b) > 0 {
-		n := min(int(writePiece-at%writePiece), len(b))
-		if _, err := f.WriteAt(b[:n], at); err != nil {
-			return err
-		}
-		b, at = b[n:], at+int64(n)
-	}
-	return nil
-}
 
 // Append writes whole batches, back to back. Their CRCs
 // have been verified, their offsets and epochs are final; gaps between offsets
@@ -130,7 +110,7 @@ func (l *Log) write(seg *segment, batches []byte) error {
 	defer h.release()
 	invariants.Fault("segment.beforeWrite")
 	watched := l.store.disk.stalls.begin(l.hint)
-	err = writeAt(h, batches, seg.size)
+	err = l.store.pieces.write(h, batches, seg.size)
 	watched.end()
 	if err == nil {
 		return nil

@@ -112,7 +112,7 @@ func (r *replacement) flush() error {
 	if err := r.l.store.space.spare(int64(len(r.buf))); err != nil {
 		return fmt.Errorf("replace %s: %w", r.seg.path(), err)
 	}
-	if err := writeAt(r.file, r.buf, r.written); err != nil {
+	if err := writeAt(r.file, r.buf, r.written, writePiece); err != nil {
 		return fmt.Errorf("replace %s: %w", r.seg.path(), asFull(err))
 	}
 	if f, ok := r.file.(writebacker); ok {

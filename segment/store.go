@@ -70,6 +70,7 @@ type Store struct {
 	writeback *writeback
 	health    *health
 	space     *space
+	pieces    pieces
 	gather    historian
 
 	quarantine *quarantine
@@ -96,7 +97,7 @@ func Open(o Options) (*Store, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Store{o: o, disk: newDisk(o.FS)}
+	s := &Store{o: o, disk: newDisk(o.FS), pieces: pieces{clock: o.Clock}}
 	s.disk.stalls, s.disk.wrap = newStalls(o.Clock.Now()), o.wrap
 	s.dir = s.disk.PathJoin(o.Dir, logsDir)
 	s.files.disk, s.files.max = s.disk, o.MaxOpenFiles

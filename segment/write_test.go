@@ -25,8 +25,8 @@ func (f *piecesFile) WriteAt(b []byte, at int64) (int, error) {
 	return len(b), nil
 }
 
-// An append is written in pieces that end where those of a file from its start
-// on do: what is short stays one write.
+// What is longer than a piece is written in pieces that end where those of a file from
+// its start on do; else it is one write.
 func TestWriteAtPieces(t *testing.T) {
 	const k = writePiece
 	for _, c := range []struct {
@@ -37,12 +37,13 @@ func TestWriteAtPieces(t *testing.T) {
 		{0, 1, "[0+1]"},
 		{5, 100, "[5+100]"},
 		{0, k, fmt.Sprintf("[0+%d]", k)},
-		{k - 1, 2, fmt.Sprintf("[%d+1 %d+1]", k-1, k)},
+		{k - 1, 2, fmt.Sprintf("[%d+2]", k-1)},
 		{100, 2 * k, fmt.Sprintf("[100+%d %d+%d %d+100]", k-100, k, k, 2*k)},
+		{100, 3*k - 300, fmt.Sprintf("[100+%d %d+%d %d+%d]", k-100, k, k, 2*k, k-200)},
 	} {
 		b := bytes.Repeat([]byte("0123456789"), (c.n+9)/10)[:c.n]
 		f := &piecesFile{data: make([]byte, c.at)}
-		if err := writeAt(f, b, int64(c.at)); err != nil {
+		if err := writeAt(f, b, int64(c.at), k); err != nil {
 			t.Fatal(err)
 		}
 		if got := fmt.Sprint(f.calls); got != c.calls {
@@ -53,7 +54,7 @@ func TestWriteAtPieces(t *testing.T) {
 		}
 	}
 	f := &piecesFile{broken: 2}
-	if err := writeAt(f, make([]byte, 3*k), 0); !errors.Is(err, errPiece) || len(f.calls) != 2 {
+	if err := writeAt(f, make([]byte, 3*k), 0, k); !errors.Is(err, errPiece) || len(f.calls) != 2 {
 		t.Error(err, f.calls)
 	}
 }
