@@ -179,6 +179,7 @@ func startBroker(ctx context.Context, cfg *config.Config, level *slog.LevelVar, 
 	b.watchController()
 	b.tellEnds()
 	b.ready.Store(true)
+	b.running.Go(giveBack)
 	registerGauges(b)
 	logger.Info("serving", "node", b.nodeID, "cluster", b.clusterID, "endpoints", b.endpoints, "data", cfg.LogDirs())
 	return b, nil
