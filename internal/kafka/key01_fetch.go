@@ -3,6 +3,7 @@ package kafka
 import (
 	"encoding/binary"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kbin"
@@ -66,6 +67,32 @@ type fetchResult struct {
 	preferred int32 // whom to ask instead (KIP-392), 0 for nobody, else its id + 1
 }
 
+// wideResults are the results of fetches of many partitions, zeroed: a few MiB each,
+// which would be garbage with every request. Those of small fetches are left to the
+// collector, and so are those that nobody but an attacker would need.
+var wideResults sync.Pool // of *[]fetchResult
+
+// mostResults is how many partitions pooled results are for: some 5 MiB of them.
+const mostResults = 32 << 10
+
+func takeResults(n int) []fetchResult {
+	if n <= heavyParts || n > mostResults {
+		return make([]fetchResult, n)
+	}
+	if p, ok := wideResults.Get().(*[]fetchResult); ok && cap(*p) >= n {
+		return (*p)[:n]
+	}
+	return make([]fetchResult, n, roundUp(n))
+}
+
+// giveResults ends the use of results; nothing of them may be kept.
+func giveResults(results []fetchResult) {
+	if n := cap(results); n > heavyParts && n <= mostResults {
+		clear(results)
+		wideResults.Put(&results)
+	}
+}
+
 func (s *Server) fetch(r *request, body []byte) error {
 	c := r.conn
 	if err := c.flush(); err != nil { // the long poll must not hold answers back
@@ -103,15 +130,18 @@ func (s *Server) fetch(r *request, body []byte) error {
 	}
 	release() // nothing of the request is needed beyond its few numbers
 
-	f := fetcher{server: s, conn: c, req: req, toEnd: toEnd, results: make([]fetchResult, len(scope.parts)), budget: min(int(req.MaxBytes), s.o.FetchMaxBytes)}
+	f := fetcher{server: s, conn: c, req: req, toEnd: toEnd, results: takeResults(len(scope.parts)), budget: min(int(req.MaxBytes), s.o.FetchMaxBytes)}
 	if s.quotas.Limits(quota.Fetch) {
 		user, client := r.who()
 		f.budget = s.quotas.MaxAnswer(quota.Fetch, user, client, f.budget)
 	}
+	defer func() {
+		f.releaseViews()
+		giveResults(f.results)
+	}()
 	f.takeTurn(r)
 	f.resolve(r, scope.parts)
 	s.audit(r, nil)
-	defer f.releaseViews()
 	f.readUntilEnough(r)
 	results := f.results
 	if s.throttleFetch(r, f.bytes, f.waited); r.wait > 0 {

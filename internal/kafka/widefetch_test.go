@@ -2,10 +2,29 @@ package kafka
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
+
+// Results that come back are as if new, whoever used them and for how many
+// partitions.
+func TestWideResults(t *testing.T) {
+	for _, n := range []int{heavyParts + 1, 5000, 300, mostResults, mostResults + 1, 0, 4000} {
+		results := takeResults(n)
+		if len(results) != n {
+			t.Fatalf("%d results for %d partitions", len(results), n)
+		}
+		for i := range results {
+			if !reflect.ValueOf(results[i]).IsZero() {
+				t.Fatalf("result %d of %d is used: %+v", i, n, results[i])
+			}
+			results[i] = fetchResult{part: &fetchPart{}, denied: true, preferred: 1}
+		}
+		giveResults(results)
+	}
+}
 
 // The head of a fetch answer is made once: what headSize says is enough for it, in
 // every version, and not much more.
