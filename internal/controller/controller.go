@@ -124,6 +124,7 @@ func Open(ctx context.Context, o Options) (_ *Controller, err error) {
 	if c.etcd.member != nil {
 		c.wg.Go(func() { housekeep(c.stopCtx, c.etcd, o) })
 		c.wg.Go(func() { c.promote(c.stopCtx) })
+		c.wg.Go(func() { c.endSilence(c.stopCtx) })
 	}
 	if c.nodes != nil {
 		c.wg.Go(func() { c.keepTouch(c.stopCtx) })
