@@ -129,6 +129,8 @@ func (b *builder) applyOne(c Change, revision int64) error {
 		b.ed.PutACL(c.ACL, c.Sources)
 	case deleteACL:
 		b.ed.DeleteACL(c.ACL)
+	case setLives:
+		b.ed.SetLives(c.Lives)
 	case setProducerIDs:
 		b.ed.SetNextProducerID(c.Next)
 	case setClusterID:
@@ -174,7 +176,7 @@ func (b *builder) putTopic(c putTopic) error {
 		}
 		defer func() { b.ed.PutTopic(t) }()
 	}
-	t.Internal, t.Configs = c.Internal, c.Configs
+	t.Internal, t.Configs, t.Life = c.Internal, c.Configs, c.Life
 	for i := int32(len(t.Partitions)); i < c.Partitions; i++ {
 		p, ok := f.partitions[i]
 		if !ok {

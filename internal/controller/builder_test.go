@@ -359,9 +359,9 @@ func checkImage(t fatal, img *metadata.Image) {
 
 func TestBuilderReportsDamage(t *testing.T) {
 	for name, changes := range map[string][]Change{
-		"a partition is missing": {putPartition{ID: testID(1), Partition: &metadata.Partition{Index: 1}}, putTopic{testID(1), "a", false, 2, nil}},
-		"one name, two ids": {putPartition{ID: testID(1), Partition: &metadata.Partition{}}, putTopic{testID(1), "a", false, 1, nil},
-			putPartition{ID: testID(2), Partition: &metadata.Partition{}}, putTopic{testID(2), "a", false, 1, nil}},
+		"a partition is missing": {putPartition{ID: testID(1), Partition: &metadata.Partition{Index: 1}}, putTopic{testID(1), "a", false, 2, nil, 0}},
+		"one name, two ids": {putPartition{ID: testID(1), Partition: &metadata.Partition{}}, putTopic{testID(1), "a", false, 1, nil, 0},
+			putPartition{ID: testID(2), Partition: &metadata.Partition{}}, putTopic{testID(2), "a", false, 1, nil, 0}},
 	} {
 		if err := newBuilder(metadata.NewImage()).apply(changes, 1); err == nil {
 			t.Errorf("%s: not noticed", name)

@@ -22,6 +22,7 @@ type (
 		Internal   bool
 		Partitions int32
 		Configs    map[string]string
+		Life       int32
 	}
 	// deleteTopic makes a topic invisible; it is the first word of a deletion.
 	deleteTopic struct{ ID metadata.TopicID }
@@ -87,6 +88,7 @@ type (
 	deleteACL struct{ ACL metadata.ACL }
 
 	setProducerIDs struct{ Next int64 }
+	setLives       struct{ metadata.Lives }
 	setClusterID   struct{ ID string }
 	setRestored    struct{ ID string }
 )
@@ -111,5 +113,6 @@ func (setQuotas) topic() metadata.TopicID          { return metadata.TopicID{} }
 func (putACL) topic() metadata.TopicID             { return metadata.TopicID{} }
 func (deleteACL) topic() metadata.TopicID          { return metadata.TopicID{} }
 func (setProducerIDs) topic() metadata.TopicID     { return metadata.TopicID{} }
+func (setLives) topic() metadata.TopicID           { return metadata.TopicID{} }
 func (setClusterID) topic() metadata.TopicID       { return metadata.TopicID{} }
 func (setRestored) topic() metadata.TopicID        { return metadata.TopicID{} }

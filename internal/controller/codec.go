@@ -33,6 +33,7 @@ import (
 //	lockstep/scram/<mechanism>/<user>     JSON, the user escaped, the keys sealed
 //	lockstep/acl/<content>                see codec_acl.go
 //	lockstep/quota/<entity>               JSON, see codec_quota.go
+//	lockstep/lives                        JSON, what deleted topics have left
 //	lockstep/topic/<topic id>             JSON
 //	lockstep/attach/<topic id>            raw mirror.name; its revision is MirrorRevision
 //	lockstep/part/<topic id>/<index>      compact
@@ -45,6 +46,7 @@ const (
 	keyChain         = keyRoot + "chain"
 	keyElection      = keyRoot + "election"
 	keyProducerIDs   = keyRoot + "pids"
+	keyLives         = keyRoot + "lives"
 	dirBroker        = keyRoot + "broker/"
 	dirBrokerConfigs = keyRoot + "brokerconfig/"
 	dirGroupConfigs  = keyRoot + "groupconfig/"
@@ -88,6 +90,24 @@ type topicRecord struct {
 	Internal   bool              `json:"internal,omitempty"`
 	Partitions int32             `json:"partitions"`
 	Configs    map[string]string `json:"configs,omitempty"`
+	Life       int32             `json:"life,omitempty"`
+}
+
+type livesRecord struct {
+	V           int   `json:"v"`
+	LeaderEpoch int32 `json:"leaderEpoch"`
+	Barrier     int32 `json:"barrier"`
+}
+
+func decodeLives(value []byte) (metadata.Lives, error) {
+	var r livesRecord
+	if err := getJSON(value, &r); err != nil {
+		return metadata.Lives{}, err
+	}
+	if r.LeaderEpoch < 0 || r.Barrier < 0 {
+		return metadata.Lives{}, fmt.Errorf("%w: leader epoch %d, barrier %d", errBadRecord, r.LeaderEpoch, r.Barrier)
+	}
+	return metadata.Lives{LeaderEpoch: r.LeaderEpoch, Barrier: r.Barrier}, nil
 }
 
 type brokerRecord struct {
@@ -110,7 +130,7 @@ type configsRecord struct {
 func (c codec) encode(change Change) (write, error) {
 	switch ch := change.(type) {
 	case putTopic:
-		return putJSON(dirTopic+ch.ID.String(), topicRecord{1, ch.Name, ch.Internal, ch.Partitions, ch.Configs})
+		return putJSON(dirTopic+ch.ID.String(), topicRecord{1, ch.Name, ch.Internal, ch.Partitions, ch.Configs, ch.Life})
 	case deleteTopic:
 		return write{key: dirTopic + ch.ID.String()}, nil
 	case setAttachment:
@@ -156,6 +176,8 @@ func (c codec) encode(change Change) (write, error) {
 		return encodeACL(ch)
 	case deleteACL:
 		return write{key: aclKey(ch.ACL)}, nil
+	case setLives:
+		return putJSON(keyLives, livesRecord{1, ch.LeaderEpoch, ch.Barrier})
 	case setProducerIDs:
 		return write{keyProducerIDs, strconv.AppendInt(nil, ch.Next, 10)}, nil
 	case setClusterID:
@@ -210,6 +232,9 @@ func (c codec) decodeKey(key string, value []byte, revision int64) (Change, erro
 		return nil, nil
 	case keyCluster:
 		return setClusterID{string(value)}, nil
+	case keyLives:
+		r, err := decodeLives(value)
+		return setLives{r}, err
 	case keyProducerIDs:
 		next, err := strconv.ParseInt(string(value), 10, 64)
 		if err != nil || next < 0 {
@@ -304,7 +329,7 @@ func decodeTopic(name string, value []byte) (Change, error) {
 	if r.Partitions < 1 || r.Name == "" {
 		return nil, fmt.Errorf("%w: topic %q with %d partitions", errBadRecord, r.Name, r.Partitions)
 	}
-	return putTopic{id, r.Name, r.Internal, r.Partitions, r.Configs}, nil
+	return putTopic{id, r.Name, r.Internal, r.Partitions, r.Configs, r.Life}, nil
 }
 
 func decodeBroker(id int32, value []byte) (Change, error) {

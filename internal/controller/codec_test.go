@@ -50,7 +50,7 @@ func genChange() *rapid.Generator[Change] {
 		state := rapid.SampledFrom(metadata.MirrorStates())
 		switch rapid.IntRange(0, 20).Draw(t, "kind") {
 		case 0:
-			return putTopic{id, "t" + text.Draw(t, "name"), rapid.Bool().Draw(t, "internal"), rapid.Int32Min(1).Draw(t, "n"), configs.Draw(t, "configs")}
+			return putTopic{id, "t" + text.Draw(t, "name"), rapid.Bool().Draw(t, "internal"), rapid.Int32Min(1).Draw(t, "n"), configs.Draw(t, "configs"), rapid.Int32Min(0).Draw(t, "life")}
 		case 1:
 			return deleteTopic{id}
 		case 2:
@@ -126,6 +126,9 @@ func genChange() *rapid.Generator[Change] {
 				sources = append(sources, metadata.ACLSource{Mirror: fmt.Sprint("m", i), Clusters: []string{"c" + rapid.StringN(0, 10, 40).Draw(t, "cluster")}})
 			}
 			return putACL{a, sources}
+		}
+		if rapid.Bool().Draw(t, "lives") {
+			return setLives{metadata.Lives{LeaderEpoch: rapid.Int32Min(0).Draw(t, "epoch"), Barrier: rapid.Int32Min(0).Draw(t, "barrier")}}
 		}
 		return setProducerIDs{rapid.Int64Min(0).Draw(t, "pid")}
 	})
@@ -345,7 +348,7 @@ func TestPack(t *testing.T) {
 		}
 	}
 	c := testCodec(t)
-	huge := putTopic{testID(1), "a", false, 1, map[string]string{"k": strings.Repeat("x", maxTxnBytes)}}
+	huge := putTopic{testID(1), "a", false, 1, map[string]string{"k": strings.Repeat("x", maxTxnBytes)}, 0}
 	if _, err := c.groups([]Change{huge}); !errors.Is(err, ErrInvalidRequest) {
 		t.Errorf("a value beyond one transaction: %v", err)
 	}

@@ -331,7 +331,7 @@ func alterTopic(img *metadata.Image, a alterConfigs) ([]Change, error) {
 	next := *t
 	next.Configs = configs
 	r := replicasOf(img, a.Defaults)
-	return append(r.shrinkELR(nil, t, &next), putTopic{t.ID, t.Name, t.Internal, int32(len(t.Partitions)), configs}), nil
+	return append(r.shrinkELR(nil, t, &next), putTopic{t.ID, t.Name, t.Internal, int32(len(t.Partitions)), configs, t.Life}), nil
 }
 
 func alterBroker(img *metadata.Image, a alterConfigs) ([]Change, error) {

@@ -56,3 +56,35 @@ func TestPassGate(t *testing.T) {
 		t.Errorf("the ISR has changed meanwhile: %v", err)
 	}
 }
+
+// A broker was left out of a gate and lost its replica while it was away: the gate's
+// record of it went with the replica. Then it got the replica back, and came back with
+// what the others had cut. A new replica of a partition that a mirror has cut begins anew,
+// unless it has the last barrier behind it.
+func TestReassignToWhoWasAway(t *testing.T) {
+	img := metadata.NewImage()
+	b := newBuilder(img)
+	p := &metadata.Partition{Replicas: []int32{1, 2}, ISR: []int32{1, 2}, Leader: 1, Barrier: 3, Stale: []metadata.StaleReplica{{ID: 2, Barrier: 3, Offset: 9}}}
+	changes := []Change{putPartition{ID: testID(1), Partition: p}, putTopic{testID(1), "orders", false, 1, nil, 0}}
+	for id := range int32(3) {
+		changes = append(changes, putBroker{&metadata.Broker{ID: id + 1}})
+	}
+	if err := b.apply(changes, 1); err != nil {
+		t.Fatal(err)
+	}
+	move := func(to ...int32) *metadata.Partition {
+		t.Helper()
+		changes, err := decideReassign(b.view(), reassign{Reassign: Reassign{Topic: "orders", Replicas: to}, AllowRFChange: true})
+		if err != nil || len(changes) != 1 {
+			t.Fatalf("%v, %v", changes, err)
+		}
+		return changes[0].(putPartition).Partition
+	}
+	want := []metadata.StaleReplica{{ID: 2, Barrier: 3, Offset: 9}, {ID: 3, Barrier: 3}}
+	if got := move(1, 3); !reflect.DeepEqual(got.Stale, want) || got.Barrier != 3 {
+		t.Errorf("%+v", got)
+	}
+	if got := move(2, 1); !reflect.DeepEqual(got.Stale, p.Stale) {
+		t.Errorf("in another order: %+v", got)
+	}
+}

@@ -311,7 +311,7 @@ func createMirrorTopic(img *metadata.Image, c startTopic) ([]Change, error) {
 	}
 	configs, _ := sourceConfigs(c.Topic.Configs)
 	changes := []Change{setAttachment{ID: id, Value: metadata.Attachment{Mirror: c.Mirror, Desired: metadata.DesiredMirroring}.Value()}}
-	parts, err := newTopic(img, id, c.Topic.Name, false, replicas, configs)
+	parts, err := newTopic(img, id, c.Topic.Name, false, replicas, configs, img.Lives)
 	return append(changes, parts...), err
 }
 

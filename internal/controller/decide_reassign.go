@@ -54,11 +54,26 @@ func (c *change) reassign(r reassign) error {
 	n := &c.next
 	n.Replicas = union(target, original)
 	n.AddingReplicas, n.RemovingReplicas = minus(target, original), minus(original, target)
+	c.strangers(minus(n.Replicas, c.old.Replicas))
 	if err := c.shrinkTo(n.Replicas); err != nil {
 		return err
 	}
 	c.completeReassignment()
 	return nil
+}
+
+// strangers are new replicas. Where a mirror has cut, one that had a replica once and was
+// away when it lost it may come back with what the others cut: it begins anew. One that
+// has the last barrier behind it goes on with what it has.
+func (c *change) strangers(ids []int32) {
+	n := &c.next
+	if n.Barrier == 0 || len(ids) == 0 {
+		return
+	}
+	n.Stale = slices.DeleteFunc(slices.Clone(n.Stale), func(s metadata.StaleReplica) bool { return slices.Contains(ids, s.ID) })
+	for _, id := range ids {
+		n.Stale = append(n.Stale, metadata.StaleReplica{ID: id, Barrier: n.Barrier})
+	}
 }
 
 func (c *change) cancelReassignment() error {

@@ -314,6 +314,8 @@ func describe(img *metadata.Image, c Change) string {
 		return fmt.Sprintf("attach %s %q", name(c.ID), c.Value)
 	case deleteAttachment:
 		return "delete attachment of " + name(c.ID)
+	case setLives:
+		return fmt.Sprintf("lives begin at leader epoch %d, barrier %d", c.LeaderEpoch, c.Barrier)
 	case putPartition:
 		return fmt.Sprintf("partition %s-%d %s", name(c.ID), c.Partition.Index, showPartition(c.Partition))
 	case deletePartition:
@@ -369,6 +371,9 @@ func showPartition(p *metadata.Partition) string {
 		if len(l.ids) > 0 {
 			s += fmt.Sprintf(" %s=%v", l.name, l.ids)
 		}
+	}
+	if p.Barrier > 0 {
+		s += fmt.Sprintf(" barrier=%d stale=%v", p.Barrier, p.Stale)
 	}
 	return s
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/lockstep-kafka/lockstep/internal/invariants"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
 
@@ -26,7 +27,11 @@ func decideCreateTopic(img *metadata.Image, c createTopic) ([]Change, error) {
 	if id.IsZero() {
 		id = c.NewID
 	}
-	changes, err := newTopic(img, id, c.Name, c.Internal, replicas, c.Configs)
+	var lives metadata.Lives
+	if !c.ID.IsZero() {
+		lives = img.Lives
+	}
+	changes, err := newTopic(img, id, c.Name, c.Internal, replicas, c.Configs, lives)
 	if err != nil {
 		return nil, fmt.Errorf("create topic %s: %w", c.Name, err)
 	}
@@ -56,24 +61,26 @@ func checkNewTopic(img *metadata.Image, name string, id metadata.TopicID) error 
 	return nil
 }
 
-// newTopic is a topic's changes, its record last.
-func newTopic(img *metadata.Image, id metadata.TopicID, name string, internal bool, replicas [][]int32, configs map[string]string) ([]Change, error) {
-	changes, err := newPartitions(img, id, 0, replicas)
-	return append(changes, putTopic{id, name, internal, int32(len(replicas)), maps.Clone(configs)}), err
+// newTopic is a topic's changes, its record last. lives is zero where the id is new.
+func newTopic(img *metadata.Image, id metadata.TopicID, name string, internal bool, replicas [][]int32, configs map[string]string, lives metadata.Lives) ([]Change, error) {
+	changes, err := newPartitions(img, id, 0, replicas, lives)
+	return append(changes, putTopic{id, name, internal, int32(len(replicas)), maps.Clone(configs), lives.Barrier}), err
 }
 
 // newPartitions are led by the first of their replicas that is alive, and in sync are
 // those that are.
-func newPartitions(img *metadata.Image, id metadata.TopicID, first int32, replicas [][]int32) ([]Change, error) {
+func newPartitions(img *metadata.Image, id metadata.TopicID, first int32, replicas [][]int32, lives metadata.Lives) ([]Change, error) {
 	changes := make([]Change, 0, len(replicas)+2)
 	for i, r := range replicas {
 		isr := slices.DeleteFunc(slices.Clone(r), func(id int32) bool { return !img.Broker(id).Eligible() })
 		if len(isr) == 0 {
 			return nil, fmt.Errorf("%w: partition %d: no broker of %v is alive", ErrInvalidReplicaAssignment, first+int32(i), r)
 		}
-		changes = append(changes, putPartition{ID: id, Partition: &metadata.Partition{
-			Index: first + int32(i), Replicas: r, ISR: isr, Leader: isr[0],
-		}})
+		p := &metadata.Partition{Index: first + int32(i), Replicas: r, ISR: isr, Leader: isr[0]}
+		if !invariants.Planted("livesForgotten") {
+			lives.Begin(p)
+		}
+		changes = append(changes, putPartition{ID: id, Partition: p})
 	}
 	return changes, nil
 }
@@ -133,7 +140,7 @@ func checkReplicas(img *metadata.Image, replicas [][]int32, rf int) error {
 }
 
 // decideDeleteTopic removes a topic with all that is recorded about it, its
-// mirror states and LMEs included (9.17).
+// mirror states and LMEs included (9.17). What stays is where one of its id would begin.
 func decideDeleteTopic(img *metadata.Image, c deleteTopicByID) ([]Change, error) {
 	t := img.TopicByID(c.ID)
 	if t == nil {
@@ -142,7 +149,11 @@ func decideDeleteTopic(img *metadata.Image, c deleteTopicByID) ([]Change, error)
 	if err := refuseMirroring(t); err != nil {
 		return nil, fmt.Errorf("delete topic %s: %w", t.Name, err)
 	}
-	changes := []Change{deleteTopic{t.ID}}
+	var changes []Change
+	if after := img.Lives.After(t); after != img.Lives {
+		changes = append(changes, setLives{after})
+	}
+	changes = append(changes, deleteTopic{t.ID})
 	if t.MirrorRevision != 0 {
 		changes = append(changes, deleteAttachment{t.ID})
 	}
@@ -201,11 +212,15 @@ func growth(img *metadata.Image, t *metadata.Topic, c growTopic) ([]Change, erro
 	if err != nil {
 		return nil, err
 	}
-	changes, err := newPartitions(img, t.ID, have, replicas)
+	var lives metadata.Lives
+	if t.MirrorRevision != 0 { // its id is not its own: it may have had more partitions once
+		lives = img.Lives
+	}
+	changes, err := newPartitions(img, t.ID, have, replicas, lives)
 	if err != nil {
 		return nil, err
 	}
-	return append(changes, putTopic{t.ID, t.Name, t.Internal, c.Total, t.Configs}), nil
+	return append(changes, putTopic{t.ID, t.Name, t.Internal, c.Total, t.Configs, t.Life}), nil
 }
 
 func growthReplicas(img *metadata.Image, t *metadata.Topic, c growTopic, have int32) ([][]int32, error) {

@@ -65,14 +65,21 @@ func (b *Backup) restored() ([]write, error) {
 			attached[topic] = metadata.ParseMirrorName(string(w.value))
 		}
 	}
-	var out []write
+	lives, err := codec{}.encode(setLives{metadata.Lives{LeaderEpoch: epochRaise, Barrier: epochRaise}}) // deleted since
+	if err != nil {
+		return nil, err
+	}
+	out := []write{lives}
 	for _, w := range b.keys {
 		w.key = keyRoot + w.key
 		keep, err := restoreKey(&w, attached)
 		if err != nil {
 			return nil, fmt.Errorf("restore %s: %w", w.key, err)
 		}
-		if keep {
+		switch {
+		case keep && w.key == keyLives:
+			out[0] = w
+		case keep:
 			out = append(out, w)
 		}
 	}
@@ -84,6 +91,13 @@ func restoreKey(w *write, attached map[metadata.TopicID]metadata.Attachment) (ke
 	case w.key == keyProducerIDs:
 		next, err := strconv.ParseInt(string(w.value), 10, 64)
 		w.value = strconv.AppendInt(nil, next+producerIDRaise, 10)
+		return true, err
+	case w.key == keyLives:
+		l, err := decodeLives(w.value)
+		if err != nil {
+			return false, err
+		}
+		*w, err = codec{}.encode(setLives{metadata.Lives{LeaderEpoch: raised(l.LeaderEpoch), Barrier: raised(l.Barrier)}})
 		return true, err
 	case w.key == keyRestored, strings.HasPrefix(w.key, dirBroker):
 		return false, nil

@@ -24,6 +24,7 @@ func (img *Image) Edit() *Editor {
 			ClusterID:      img.ClusterID,
 			Restored:       img.Restored,
 			NextProducerID: img.NextProducerID,
+			Lives:          img.Lives,
 			topics:         img.topics.Clone(),
 			ids:            img.ids.Clone(),
 			attached:       img.attached.Clone(),
@@ -176,6 +177,9 @@ func (e *Editor) SetRestored(id string) { e.next.Restored = id }
 
 // SetClusterID names the cluster.
 func (e *Editor) SetClusterID(id string) { e.next.ClusterID = id }
+
+// SetLives says where topics begin that may have been here before.
+func (e *Editor) SetLives(l Lives) { e.next.Lives = l }
 
 // SetNextProducerID moves the allocation of producer ids.
 func (e *Editor) SetNextProducerID(id int64) { e.next.NextProducerID = id }

@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"iter"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,8 @@ type Image struct {
 	Restored string
 	// NextProducerID is the first producer id that no broker has been given.
 	NextProducerID int64
+	// Lives is where a topic begins that may have been here before.
+	Lives Lives
 
 	// Three trees over the same topics, so that none of the questions asked
 	// per request or per state write scans all topics. Clones share nodes
@@ -110,6 +113,36 @@ type Mirror struct {
 	Unopened map[string]string
 }
 
+// Lives bounds what is left of topics that were deleted. A mirror gives a topic the id
+// that it has on the source, and so a topic may come back with the id that it had here:
+// clients, the other cluster and brokers that were away remember its first life, and its
+// logs. So its partitions begin above the leader epochs and barriers of all topics that
+// were ever deleted. Zero: none was.
+type Lives struct {
+	LeaderEpoch, Barrier int32
+}
+
+// After is what holds once t is deleted too.
+func (l Lives) After(t *Topic) Lives {
+	for _, p := range t.Partitions {
+		l.LeaderEpoch = max(l.LeaderEpoch, min(p.LeaderEpoch, math.MaxInt32-1)+1)
+		l.Barrier = max(l.Barrier, min(p.Barrier, math.MaxInt32-1)+1)
+	}
+	return l
+}
+
+// Begin has a new partition begin in a life of its own: nobody takes a log for its own
+// that a replica has from another one.
+func (l Lives) Begin(p *Partition) {
+	if l.Barrier == 0 {
+		return
+	}
+	p.LeaderEpoch, p.Barrier = l.LeaderEpoch, l.Barrier
+	for _, id := range p.Replicas {
+		p.Stale = append(p.Stale, StaleReplica{ID: id, Barrier: l.Barrier})
+	}
+}
+
 // Topic is one topic with its partitions.
 type Topic struct {
 	ID       TopicID
@@ -117,6 +150,8 @@ type Topic struct {
 	Internal bool
 	// Partitions is indexed by partition number and has no holes.
 	Partitions []*Partition
+	// Life tells topics that had this id one after the other apart; see Lives.
+	Life int32
 	// Configs holds the overrides only; Config adds the defaults.
 	Configs map[string]string
 	// MirrorName is the raw value of the internal config mirror.name (M4).
@@ -153,7 +188,8 @@ type Partition struct {
 	// Revision is that of the image in which the partition changed last, or a later one.
 	Revision int64
 	// Barrier counts the cuts of a mirror that left replicas out, and Stale are those
-	// replicas, by id (spec O4).
+	// replicas, by id (spec O4). A new replica of such a partition is one too, and so are
+	// the first ones where the topic may have been here before: they may have old logs.
 	Barrier int32
 	Stale   []StaleReplica
 	// Mirror is what the mirror leader recorded, nil if nothing yet (UNKNOWN).

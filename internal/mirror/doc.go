@@ -74,15 +74,14 @@
 //     being created here too, or with the deletion of the mirror (DEC-09). Each cluster
 //     tells from where its mirrors have its ACLs, as long as these mirror something, so
 //     that of two that mirror each other none gives back what the other took (acls.go).
+//   - A topic that is deleted here and created again by a mirror has its old id. It begins
+//     above the leader epochs of all topics that were deleted, and every replica of it
+//     behind a truncation barrier, so that no log of before is taken for its own
+//     (metadata.Lives).
 //   - The once-per-mirror work is done by one live broker, another one for each
 //     mirror (owner.go).
 //
 // # What is left out
-//
-// A topic that is deleted here and created again by a mirror has its old id and begins
-// at leader epoch 0. Whoever once mirrored it from here must delete its own mirror
-// first, and a replica that was away meanwhile keeps its old log: nothing tells the
-// records of the two lives apart.
 //
 // There are no share groups, and no tiered storage that a mirror could meet. With
 // mirror.support.unclean.leader.election a gate waits for all replicas, though the

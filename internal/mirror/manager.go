@@ -341,9 +341,10 @@ func (m *Manager) followTopic(t *metadata.Topic) {
 			r = &replica{m: m, id: id, key: nameKey{t.Name, mp.Index}}
 			m.replicas[id] = r
 		}
-		if r.machine == nil || r.peer != p {
+		if r.machine == nil || r.peer != p || r.life != t.Life {
 			m.lead(r, p)
 		}
+		r.life = t.Life
 		m.step(r, assigned{
 			desired: attachment.Desired, touch: t.MirrorRevision,
 			view: viewOf(t, mp), record: t.MirrorPartition(mp),

@@ -22,6 +22,9 @@ type replica struct {
 	m   *Manager
 	id  partitionID
 	key nameKey
+	// life is that of the topic: one that was deleted and came back with its id is
+	// another, of which nothing known here is true.
+	life int32
 
 	// Of the Manager's loop.
 	machine *machine // nil: not ours any more, only a task has still to end

@@ -116,6 +116,7 @@ func (p *Partition) passBarrier(s *metadata.StaleReplica) error {
 			return err
 		}
 		p.appendMu.Lock()
+		late := p.acks.takeAll() // of a life of the topic that is over, see metadata.Lives
 		if s.Offset <= start {
 			err = p.log.TruncateFully(s.Offset)
 		} else {
@@ -131,6 +132,7 @@ func (p *Partition) passBarrier(s *metadata.StaleReplica) error {
 		p.view.Store(&next)
 		p.log.SetHighWatermark(next.highWatermark)
 		p.appendMu.Unlock()
+		p.finish(late, p.wrap(errBarred))
 		if err != nil {
 			return err
 		}

@@ -299,7 +299,9 @@ func (c *checker) replica(b *broker, id segment.LogID) {
 		c.fail("GI-01", "%v: broker %d has start %d, stable %d, high watermark %d, end %d, durable %d", g, b.id, i.LogStart, i.LastStable, i.HighWatermark, i.LogEnd, l.durable)
 	}
 	if i.Leader {
-		c.commit(b, g, l, i)
+		if !p.Barred() { // or what it has may be of before a mirror's cut, and it serves nobody
+			c.commit(b, g, l, i)
+		}
 		return
 	}
 	// A follower's high watermark is nothing that it made up.
@@ -456,6 +458,8 @@ func (c *checker) election(img *metadata.Image, g *ghost, was, p *metadata.Parti
 	}
 	c.looked("GI-30")
 	switch {
+	case was == nil && g.m != nil && p.LeaderEpoch <= g.m.ended:
+		bad("the leader epoch is one of the topic's life before, which ended in %d", g.m.ended)
 	case p.Leader != metadata.NoLeader && !slices.Contains(p.ISR, p.Leader):
 		bad("the leader is not in the ISR")
 	case slices.ContainsFunc(p.ISR, func(id int32) bool { return slices.Contains(p.ELR, id) }):
@@ -512,7 +516,7 @@ func (c *checker) election(img *metadata.Image, g *ghost, was, p *metadata.Parti
 func (c *checker) leadsWith(g *ghost, l *memLog, p *metadata.Partition) {
 	g.checked = p.LeaderEpoch
 	switch full := g.has(l, g.frontier()); {
-	case g.allowed, !full && g.loose:
+	case g.allowed, !full && g.loose, !full && g.m != nil && g.m.cutAt >= 0 && g.has(l, g.m.cutAt):
 		// Even if it lacks nothing: what the leader before it, alive perhaps, commits
 		// from here on counts no more.
 		c.cut(g, l)

@@ -31,6 +31,14 @@ type mirrored struct {
 	// has since then left less than that run had brought (2.11, ULE(B)); -1: none has.
 	own bool
 	low int64
+	// cutAt is where the leader of this run cut what was committed, -1: it did not. Until
+	// the gate has opened, or the stop has heard all, who leads may have cut it too (2.11,
+	// GATE(A)), or may not.
+	cutAt int64
+	// ended is the leader epoch in which the life before ended, -1: there was none. lives
+	// are the versions in which earlier lives of the topic ended, by life.
+	ended int32
+	lives map[int32]int
 	// safe: since the end of the last run every member of the ISR had all of it on disk.
 	safe bool
 }
@@ -44,7 +52,7 @@ type committedIn struct {
 func (c *checker) mirrored(id segment.LogID) *mirrored {
 	g := c.ghost(id)
 	if g.m == nil {
-		g.m = &mirrored{hist: map[int64][]committedIn{}, known: map[uint64]bool{}, heard: map[int32]int{}, low: -1}
+		g.m = &mirrored{hist: map[int64][]committedIn{}, known: map[uint64]bool{}, heard: map[int32]int{}, low: -1, cutAt: -1, ended: -1, lives: map[int32]int{}}
 	}
 	return g.m
 }
@@ -73,7 +81,8 @@ func (p *pair) advanced(c *checker, g *ghost, from int64) {
 	}
 }
 
-// gone forgets a topic that was deleted: one with its id is another.
+// gone forgets a topic that was deleted: one with its id is another. What was committed
+// in it may still be on its way to the other cluster, and its leader epochs go on.
 func (p *pair) gone(c *checker, before, after *metadata.Image) {
 	for _, t := range before.Topics() {
 		if after.TopicByID(t.ID) != nil {
@@ -81,11 +90,39 @@ func (p *pair) gone(c *checker, before, after *metadata.Image) {
 		}
 		for i := range t.Partitions {
 			id := segment.LogID{Topic: t.ID, Partition: int32(i)}
+			was := c.mirrored(id)
 			version := c.ghost(id).version
 			delete(c.parts, id)
-			c.ghost(id).version = version + 1
+			g, m := c.ghost(id), c.mirrored(id)
+			g.version = version + 1
+			m.lives = was.lives
+			m.lives[t.Life] = version
+			m.hist, m.heard, m.ended = was.hist, was.heard, max(was.ended, t.Partitions[i].LeaderEpoch)
+			p.newVersion(c, g)
+			m.low = -1
 		}
 	}
+}
+
+// lifeOver says that a broker of w does not know yet that the topic it has was deleted, and
+// in which version that was. What it does with it comes to nothing.
+func (p *pair) lifeOver(b *broker, id segment.LogID) (version int, over bool) {
+	if b.img == nil {
+		return 0, false
+	}
+	own, now := b.img.TopicByID(id.Topic), b.w.store.image().TopicByID(id.Topic)
+	if own == nil || now != nil && now.Life == own.Life {
+		return 0, false
+	}
+	return b.w.check.mirrored(id).lives[own.Life], true
+}
+
+// version is that of the timeline in which a broker of w answers.
+func (p *pair) version(b *broker, id segment.LogID) int {
+	if v, over := p.lifeOver(b, id); over {
+		return v
+	}
+	return b.w.check.version(id.Topic, id.Partition)
 }
 
 // cutting says that a mirror's leader may have cut what another member of the ISR, which
@@ -172,6 +209,9 @@ func (p *pair) appended(c *checker, node int32, l *memLog) {
 		return
 	}
 	i := part.Info()
+	if _, over := p.lifeOver(w.brokers[node], l.id); over {
+		return
+	}
 	if len(l.batches) == 1 && x.base > 0 {
 		c.fail("GI-11", "%v: broker %d begins at %d, and nothing was removed", g, node, x.base)
 		return
@@ -277,6 +317,9 @@ func (p *pair) truncated(c *checker, node int32, l *memLog) {
 	g, m := c.ghost(l.id), c.mirrored(l.id)
 	_, mp, r := p.record(w, l.id)
 	part := w.brokers[node].mgr.ByID(l.id.Topic, l.id.Partition)
+	if s := stateOf(r); part != nil && part.Info().Leader && (s == metadata.StatePreparing || s == metadata.StateULERecovery) && (m.cutAt < 0 || l.end < m.cutAt) {
+		m.cutAt = l.end // also by one that was deposed and does not know: who was elected may follow it still
+	}
 	if mp == nil || part == nil || mp.Leader != node || mp.LeaderEpoch != part.Info().LeaderEpoch {
 		return
 	}
@@ -345,10 +388,11 @@ func (p *pair) recorded(c *checker, g *ghost, before *metadata.Image, t *metadat
 	case to == metadata.StatePreparing:
 		m.none, m.lme = false, source.LastMirrored{Epoch: -1, Offset: -1}
 	case to == metadata.StateMirroring && (from == metadata.StatePreparing || from == metadata.StateULERecovery):
-		m.own = false
+		m.own, m.cutAt = false, -1
 		p.gate(c, g, t, mp, from)
 	case to == metadata.StateStopped:
 		p.runs++
+		m.cutAt = -1
 		p.stopped(c, g, mp, is)
 	}
 }

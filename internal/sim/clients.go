@@ -32,7 +32,7 @@ func (c *client) learn(then func()) {
 			reply(b.img.Partition(c.topic, c.index))
 		}
 	}, func(v any, err error) {
-		if p, ok := v.(*metadata.Partition); ok && p != nil && err == nil && (p.LeaderEpoch >= c.epoch || c.w.pair != nil) { // in a pair topics come back with their id
+		if p, ok := v.(*metadata.Partition); ok && p != nil && err == nil && p.LeaderEpoch >= c.epoch {
 			c.leader, c.epoch = p.Leader, p.LeaderEpoch
 		}
 		then()

@@ -292,7 +292,7 @@ func (b *broker) mirrorFetch(req *sdk.FetchRequest, until time.Duration, reply f
 	for i := range req.Partitions {
 		q := &req.Partitions[i]
 		r := mirrorFetched{fetched: b.consumerRead(q, left, len(out) == 0)}
-		r.version = b.w.check.version(q.TopicID, q.Partition)
+		r.version = b.w.pair.version(b, segment.LogID{Topic: q.TopicID, Partition: q.Partition})
 		left -= len(r.records)
 		say = say || len(r.records) > 0 || r.header.ErrorCode != 0 || r.header.Diverging != sdk.Undefined
 		out = append(out, r)

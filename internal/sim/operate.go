@@ -125,10 +125,10 @@ func (p *pair) mend() {
 			d := t.Attachment().Desired
 			active[i] = d == metadata.DesiredMirroring || d == metadata.DesiredPaused
 			switch {
-			case d == metadata.DesiredPaused:
-				p.wish(w, id, "resume")
 			case active[i] && far(w, id) < len(t.Partitions):
 				p.wish(w, id, "stop") // what it names as the reason of its failure stays
+			case d == metadata.DesiredPaused:
+				p.wish(w, id, "resume")
 			case d == metadata.DesiredMirroring && slices.ContainsFunc(t.Partitions, func(mp *metadata.Partition) bool {
 				m := t.MirrorPartition(mp)
 				return m != nil && m.State == metadata.StateFailed && m.RetryAttempt < 0

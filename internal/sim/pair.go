@@ -158,9 +158,6 @@ func foundPair(o PairOptions) *pair {
 		p.on[k] = l.rng.IntN(3) > 0 && !slices.Contains(o.Without, k)
 	}
 	p.on["start"], p.on["stop"], p.on["resume"], p.on["recover"] = true, true, true, true
-	// A topic that a mirror creates again has its old id: a broker that was away keeps
-	// its old log, and epochs begin again (internal/mirror, what is left out).
-	p.on["delete topic"] = false
 	p.pause = 100*time.Millisecond + l.between(0, 600*time.Millisecond)
 	return p
 }
@@ -295,19 +292,17 @@ func (p *pair) choose(w *World, id metadata.TopicID) string {
 		return ""
 	case t == nil, t.Attachment().Desired == metadata.DesiredNone, t.Stopped():
 		if t != nil && t.Stopped() && rng.IntN(8) == 0 {
-			// Not while the other side remembers what it mirrored from here: a topic that
-			// a mirror creates again has its old id and begins at leader epoch 0, and
-			// nobody could tell its records from those of before.
-			if rng.IntN(3) == 0 && far.Attachment().Desired == metadata.DesiredNone {
-				return "delete topic"
-			}
-			return "delete mirror"
+			// Also while the other side mirrors it, or remembers that it did.
+			return []string{"delete topic", "delete mirror"}[rng.IntN(2)]
 		}
 		if turned && (!p.on["both ways"] || rng.IntN(10) > 0) {
 			if t != nil && rng.IntN(2) == 0 && !w.readOnly(id, 0) {
 				return "grow"
 			}
 			return ""
+		}
+		if t != nil && t.Attachment().Desired == metadata.DesiredNone && rng.IntN(30) == 0 {
+			return "delete topic" // the other side's source, perhaps
 		}
 		if !turned && far.Attachment().Desired == metadata.DesiredNone && rng.IntN(6) == 0 {
 			return "grow far"

@@ -88,7 +88,7 @@ func (r *remote) leader(ctx context.Context, at sdk.BrokerAddr, key sdk.Partitio
 			if err != nil {
 				err = kerr.ErrorForCode(code(err))
 			}
-			return versioned{v, r.w.check.version(key.TopicID, key.Partition)}, err
+			return versioned{v, r.w.pair.version(sb, segment.LogID{Topic: key.TopicID, Partition: key.Partition})}, err
 		})
 		if (err == kerr.OffsetNotAvailable || err == kerr.UnknownLeaderEpoch) && try < patience && ctx.Err() == nil {
 			done := new(bool)

@@ -215,7 +215,7 @@ func (w *World) admin(call any) {
 	}
 	if t, ok := call.(controller.NewTopic); ok {
 		again := func() {
-			if w.store.image().TopicByID(t.NewID) == nil {
+			if g := w.check.ghost(segment.LogID{Topic: t.NewID}); w.store.image().TopicByID(t.NewID) == nil && (g.m == nil || g.m.ended < 0) {
 				w.admin(call)
 			}
 		}
@@ -315,7 +315,10 @@ func (w *World) unwell() string {
 			leader := w.brokers[p.Leader].log(t.ID, p.Index)
 			for _, r := range p.Replicas {
 				l := w.brokers[r].log(t.ID, p.Index)
-				if l == nil || l.end != leader.end || l.hw != leader.end || l.end != g.frontier() {
+				if l == nil || leader == nil {
+					return fmt.Sprintf("%s-%d: broker %d has no log, or the leader %d has none", t.Name, p.Index, r, p.Leader)
+				}
+				if l.end != leader.end || l.hw != leader.end || l.end != g.frontier() {
 					return fmt.Sprintf("%s-%d: broker %d has end %d, high watermark %d; the leader's end %d, committed %d", t.Name, p.Index, r, end(l), l.hw, leader.end, g.frontier())
 				}
 			}
