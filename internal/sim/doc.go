@@ -25,6 +25,8 @@
 // GI-51, GI-54, GI-60, GI-61, GI-65, GI-66); which state followed which is counted
 // against the table of the specification.
 //
+// A play is a pair without chance: one topic, and what the test says happens (play_test.go).
+//
 // Log starts move (DeleteRecords, retention), and brokers are added, removed and
 // unregistered. That deleted records stay deleted when another broker leads is not
 // checked: the answer to DeleteRecords does not wait for the followers.
