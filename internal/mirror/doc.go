@@ -38,7 +38,8 @@
 //
 // One loop owns all machines; everybody else sends to its inbox. Actions block
 // and run on a pool, one at a time per partition: the next begins when the one
-// before has returned, so no two of them touch one log. One refresh goroutine per
+// before has returned, so no two of them touch one log. Failovers have places of
+// their own in it: they never wait for a source. One refresh goroutine per
 // mirror, one worker per mirror, source broker and fetcher index. Batchers run a
 // goroutine while they have work. Close ends and waits for all of them.
 //

@@ -22,8 +22,8 @@ import (
 // leads it brings the actual state to the desired one.
 //
 // One goroutine, loop, owns every replica and machine; all else talks to it
-// through the inbox. What may block runs on the pool, at most Options.Actions
-// at a time and one per partition.
+// through the inbox. What may block runs on the pool, at most Options.Actions and
+// beside them Options.Stops failovers at a time, and one per partition.
 type Manager struct {
 	o      Options // what does not change; see settings
 	limits retryLimits
@@ -55,8 +55,7 @@ type Manager struct {
 	// Of loop alone.
 	image    *metadata.Image
 	replicas map[partitionID]*replica
-	ready    []*task // wait for a place in the pool
-	running  int
+	lanes    [2]lane // of the pool: tasks that may ask a source, and stops
 
 	// shared is what others look things up in.
 	shared struct {
@@ -98,7 +97,7 @@ func newManager(o Options, s *scheduler) (*Manager, error) {
 	var pool *ants.Pool // a scheduler runs what it would
 	if s == nil {
 		var err error
-		if pool, err = ants.NewPool(o.Actions); err != nil {
+		if pool, err = ants.NewPool(o.Actions + o.Stops); err != nil {
 			return nil, err
 		}
 	}
@@ -109,6 +108,7 @@ func newManager(o Options, s *scheduler) (*Manager, error) {
 		newWorker: func(_ *peer, _ workerKey, o pipeline.WorkerOptions) *pipeline.Worker { return pipeline.NewWorker(o) },
 	}
 	m.settings.Store(&Settings{o.RefreshInterval, o.TruncationTimeout, o.FetchersPerBroker})
+	m.lanes[0].most, m.lanes[1].most = o.Actions, o.Stops
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.inbox.signal = make(chan struct{}, 1)
 	m.shared.replicas = make(map[nameKey]*replica)
@@ -451,10 +451,15 @@ func (m *Manager) carryOut(r *replica, e effect) {
 }
 
 // begin runs a task after the one that runs now has ended; what waited between
-// the two is forgotten.
+// the two, or for a place in the pool, is forgotten.
 func (m *Manager) begin(r *replica, t *task) {
 	t.ctx, t.cancel = context.WithCancel(m.ctx)
 	t.peer = r.peer
+	if r.task != nil && !r.task.started {
+		r.task.cancel()
+		m.laneOf(r.task).drop(r.task)
+		r.task = nil
+	}
 	if r.task != nil {
 		r.task.cancel()
 		if r.next != nil {
@@ -464,36 +469,65 @@ func (m *Manager) begin(r *replica, t *task) {
 		return
 	}
 	r.task = t
-	m.ready = append(m.ready, t)
+	m.laneOf(t).add(t)
+}
+
+// lane is a part of the pool. Stops have one of their own: they never ask a source, so
+// they must not wait behind those who wait for one that has burnt down (W59), and what
+// they ask of the controller goes together the better the more of them there are.
+type lane struct {
+	most    int
+	ready   []*task // wait for a place
+	running int
+}
+
+func (l *lane) add(t *task) { l.ready = append(l.ready, t) }
+
+// drop takes a task out that has not begun.
+func (l *lane) drop(t *task) {
+	if i := slices.Index(l.ready, t); i >= 0 {
+		l.ready = slices.Delete(l.ready, i, i+1)
+	}
+}
+
+func (m *Manager) laneOf(t *task) *lane {
+	if t.action == actStop {
+		return &m.lanes[1]
+	}
+	return &m.lanes[0]
 }
 
 func (m *Manager) startReady() {
-	for len(m.ready) > 0 && m.running < m.o.Actions {
-		t := m.ready[0]
-		m.ready = m.ready[1:]
-		m.running++
-		if m.sched != nil {
-			m.sched.run(t.run)
-			continue
+	for i := range m.lanes {
+		l := &m.lanes[i]
+		for len(l.ready) > 0 && l.running < l.most {
+			t := l.ready[0]
+			l.ready = l.ready[1:]
+			l.running++
+			t.started = true
+			if m.sched != nil {
+				m.sched.run(t.run)
+				continue
+			}
+			if err := m.pool.Submit(t.run); err != nil { // only after Release
+				l.running--
+				return
+			}
 		}
-		if err := m.pool.Submit(t.run); err != nil { // only after Release
-			m.running--
-			return
+		if len(l.ready) == 0 {
+			l.ready = nil
 		}
-	}
-	if len(m.ready) == 0 {
-		m.ready = nil
 	}
 }
 
 func (m *Manager) taskEnded(t *task) {
-	m.running--
+	m.laneOf(t).running--
 	t.cancel()
 	r := t.r
 	r.task = nil
 	if r.next != nil {
 		r.task, r.next = r.next, nil
-		m.ready = append(m.ready, r.task)
+		m.laneOf(r.task).add(r.task)
 		return
 	}
 	if r.machine == nil && !r.attached() {

@@ -83,10 +83,13 @@ type Options struct {
 	// FetchersPerBroker is mirror.num.replica.fetchers: connections per mirror
 	// and source broker. Default 1.
 	FetchersPerBroker int
-	// Actions bounds the partitions that prepare, stop or check themselves at
-	// the same time. Each holds one goroutine and perhaps one request to the
-	// source. Default 64.
+	// Actions bounds the partitions that prepare or check themselves at the same
+	// time. Each holds one goroutine and perhaps one request to the source.
+	// Default 64.
 	Actions int
+	// Stops bounds the partitions that are failed over at the same time, beside
+	// those. Default 1024.
+	Stops int
 	// FetchBytes bounds the bytes all fetchers hold at once. Default 64 MiB.
 	FetchBytes int64
 }
@@ -126,6 +129,9 @@ func (o *Options) EnsureDefaults() {
 	if o.Actions == 0 {
 		o.Actions = 64
 	}
+	if o.Stops == 0 {
+		o.Stops = 1024
+	}
 	if o.FetchBytes == 0 {
 		o.FetchBytes = 64 << 20
 	}
@@ -151,8 +157,8 @@ func (o *Options) Validate() error {
 	if o.RetryAttempts > 32767 {
 		bad("RetryAttempts %d is above 32767", o.RetryAttempts)
 	}
-	if o.FetchersPerBroker < 0 || o.Actions < 0 || o.FetchBytes < 0 {
-		bad("FetchersPerBroker, Actions and FetchBytes must be positive")
+	if o.FetchersPerBroker < 0 || o.Actions < 0 || o.Stops < 0 || o.FetchBytes < 0 {
+		bad("FetchersPerBroker, Actions, Stops and FetchBytes must be positive")
 	}
 	return errors.Join(errs...)
 }

@@ -27,6 +27,7 @@ type task struct {
 	target      int64 // with actCut
 	fenceMin    int32 // with actFence
 	leaderEpoch int32
+	started     bool // of loop
 
 	ctx    context.Context
 	cancel context.CancelFunc
