@@ -119,7 +119,7 @@ func (t *task) settle(p *partition.Partition) error {
 			return info.Offline
 		case !info.Leader:
 			return fmt.Errorf("%s: %w", p.Key(), partition.ErrNotLeader)
-		case info.HighWatermark >= info.LogEnd && (p.Heard() || invariants.Planted("stopHearsNobody")):
+		case info.HighWatermark >= info.LogEnd && p.Heard():
 			return t.flush(p)
 		}
 		poll := t.r.m.o.Clock.NewTimer(metadataPoll) // nothing tells of a fetch that moves no high watermark
