@@ -277,8 +277,7 @@ func startOne(img *metadata.Image, c startTopic) ([]Change, error) {
 	return append(mirrorChanges(img, t, c), forgetStates(t)...), nil
 }
 
-// mirrorChanges attaches a topic. ELRs end before that: a mirror's high watermark does
-// not wait for min.insync.replicas.
+// mirrorChanges attaches a topic. ELRs end before that: a mirror has none.
 func mirrorChanges(img *metadata.Image, t *metadata.Topic, c startTopic) []Change {
 	next := *t
 	next.MirrorName = metadata.Attachment{Mirror: c.Mirror, Desired: metadata.DesiredMirroring}.Value()

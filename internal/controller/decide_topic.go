@@ -80,6 +80,11 @@ func newPartitions(img *metadata.Image, id metadata.TopicID, first int32, replic
 		if !invariants.Planted("livesForgotten") {
 			lives.Begin(p)
 		}
+		if lives != (metadata.Lives{}) {
+			// A deletion that was cut short may have left what a mirror recorded of an
+			// earlier life.
+			changes = append(changes, deleteState{id, p.Index})
+		}
 		changes = append(changes, putPartition{ID: id, Partition: p})
 	}
 	return changes, nil

@@ -24,7 +24,13 @@ func (p *Partition) MirrorAppend(leaderEpoch int32, batches []byte) (end int64, 
 		return 0, fmt.Errorf("%s: %w: %w", p.key, ErrStorage, err)
 	}
 	finished := p.advanceLocked()
+	// The stop may have been recorded, with which disks begin to count, when the fetcher
+	// had this in its hands: nothing after it would bring it there.
+	toDisk := p.settings.fsync && !p.view.Load().lazy
 	p.appendMu.Unlock()
+	if toDisk {
+		p.log.Flush(p.flushed)
+	}
 	p.wakeFollowers()
 	p.finish(finished, nil)
 	p.wake()

@@ -200,9 +200,6 @@ func (p *Partition) update(t *metadata.Topic, mp *metadata.Partition, settings t
 
 	var failed []pendingAck
 	var stale error
-	if next.attached {
-		settings.minInSync = 0 // the source has the data, and a failover must come to its end
-	}
 	in := isr.Settings{Replicas: mp.Replicas, ISR: mp.ISR, MinISR: settings.minInSync, Durable: settings.fsync && !next.lazy}
 	switch {
 	case p.log == nil:

@@ -206,8 +206,8 @@ func (p *Partition) AppendInternal(leaderEpoch int32, batch []byte, done func(en
 
 // enoughInSyncLocked refuses what a coordinator writes while too few replicas
 // would have it: as Kafka, which writes with acks=all. No more are wanted than
-// there are. A mirror's own batches do not wait for that: a failover must come to
-// its end.
+// there are. What ends a mirror is appended all the same: its answer waits for the
+// high watermark, which stands still below it (9.14).
 func (p *Partition) enoughInSyncLocked(v *view) error {
 	if v.attached || !p.tracker.BelowMinISR() {
 		return nil

@@ -78,6 +78,39 @@ func TestAcksAllWaitsForTheISR(t *testing.T) {
 	}
 }
 
+// Below min.insync.replicas what comes from a mirror's source is appended and not
+// shown, and what ends the mirror waits too, until replicas are back (W37, 9.14).
+// MIR-072, MIR-140.
+func TestMirrorBelowMinISR(t *testing.T) {
+	w := newWorld(t)
+	w.apply(func(t *metadata.Topic) { t.MirrorName = "m" })
+	p := w.trio([]int32{1, 2}, map[string]string{"min.insync.replicas": "2"})
+	if _, err := p.MirrorAppend(3, batchAt(0, 3, 2)); err != nil {
+		t.Fatal(err)
+	}
+	w.fetchAs(p, 2, 2)
+	if p.HighWatermark() != 2 {
+		t.Fatalf("high watermark %d of two replicas", p.HighWatermark())
+	}
+	w.apply(func(t *metadata.Topic) { t.Partitions[0].ISR = []int32{1} })
+	if _, err := p.MirrorAppend(3, batchAt(2, 3, 2)); err != nil {
+		t.Fatal(err)
+	}
+	w.apply(func(t *metadata.Topic) { t.MirrorName = "m.removed" })
+	ended := make(chan error, 1)
+	p.AppendInternal(3, record.PIDReset("S", 1), func(_ int64, err error) { ended <- err })
+	if p.HighWatermark() != 2 || end(p) != 5 || len(ended) > 0 {
+		t.Fatalf("with one replica of two: high watermark %d, end %d, answered %v", p.HighWatermark(), end(p), len(ended) > 0)
+	}
+	w.apply(func(t *metadata.Topic) { t.Partitions[0].ISR = []int32{1, 2} })
+	for range 2 { // the second tells that the first is on its disk
+		w.fetchAs(p, 2, 5)
+	}
+	if err := <-ended; err != nil || p.HighWatermark() != 5 {
+		t.Fatalf("with both again: %v, high watermark %d", err, p.HighWatermark())
+	}
+}
+
 // Below min.insync.replicas acks=all is refused before the append, and a write
 // that waits when the ISR shrinks is told so. acks=1 goes on and is not committed.
 func TestMinInSyncReplicas(t *testing.T) {

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"testing"
+	"time"
 
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 )
@@ -54,6 +55,30 @@ func TestStopCountsDisks(t *testing.T) {
 		}
 		if got := p.HighWatermark() == 2; got != counts {
 			t.Errorf("%s: high watermark %d", name, p.HighWatermark())
+		}
+	}
+}
+
+// An append of the mirror's fetcher that came after the stop was recorded, and before
+// the fetcher was taken away, once never reached the leader's disk: the high watermark
+// stood still, and the stop waited for ever (seed 40412 of mirrorsim).
+func TestLastAppendOfAMirrorIsFlushed(t *testing.T) {
+	w := newWorld(t)
+	p := w.apply(func(t *metadata.Topic) {
+		t.MirrorName = "m.removed"
+		t.Partitions[0].Mirror = &metadata.MirrorPartition{Mirror: "m", State: metadata.StateMirroring}
+	})
+	if _, err := p.MirrorAppend(3, batchAt(0, 3, 2)); err != nil {
+		t.Fatal(err)
+	}
+	waiter := NewWaiter()
+	p.AddWaiter(waiter)
+	defer p.RemoveWaiter(waiter)
+	for p.HighWatermark() < 2 {
+		select {
+		case <-waiter.C:
+		case <-time.After(10 * time.Second): // an fsync takes milliseconds
+			t.Fatalf("high watermark %d", p.HighWatermark())
 		}
 	}
 }
