@@ -232,7 +232,7 @@ func (l *Log) close(seg *segment, epochs *epoch.Cache, tail []entry, next int64)
 	l.store.index.putEntries(l.id, seg.base, tail)
 	m := summary{size: seg.size, end: seg.end, times: seg.times, epochs: epochs.Entries()}
 	snapshot := l.mu.producers.Encode(nil)
-	seg.told = l.store.index.write(func(b *pebble.Batch) {
+	l.store.index.write(func(b *pebble.Batch) {
 		_ = b.Set(l.id.key(kindSummary, seg.base), l.stamp(m.encode()), nil)
 		_ = b.Set(l.id.key(kindProducer, next), l.stamp(snapshot), nil)
 		l.dropCheckpoint(b, seg, next)

@@ -42,7 +42,7 @@ type compactRun struct {
 	now   int64
 	epoch int32
 	txns  []modelTxn
-	// forgot: segments that said something of producers were deleted by retention.
+	// forgot: segments that said something of epochs were deleted by retention.
 	forgot bool
 	value  int
 }
@@ -205,7 +205,7 @@ func (r *compactRun) cutModel() {
 	end := r.l.EndOffset()
 	r.hw = min(r.hw, end)
 	if segs := r.l.Segments(); len(segs) > 1 && segs[1].Base <= r.l.StartOffset() {
-		r.forgot = true // wholly below the log start: the next recovery removes it, and its producers
+		r.forgot = true // wholly below the log start: the next recovery removes it, and its epochs
 	}
 	kept := r.txns[:0]
 	for _, x := range r.txns {
@@ -528,15 +528,12 @@ func (r *compactRun) compact(cutOff bool) {
 	r.rebuilt(answered)
 }
 
-// same compares what a log answers; only those about producers may fall behind.
+// same compares what a log answers.
 func (r *compactRun) same(what string, l *Log, want logAnswers, forgot bool) {
 	r.t.Helper()
 	got := logAnswersOf(r.t, l, r.hw)
-	if forgot {
-		got.producers = want.producers
-		if got.start == got.end {
-			got.epochs = want.epochs // no batch is left to tell of any
-		}
+	if forgot && got.start == got.end {
+		got.epochs = want.epochs // no batch is left to tell of any
 	}
 	if fmt.Sprint(state(got.committed)) != fmt.Sprint(state(want.committed)) {
 		r.t.Fatalf("%s: committed state %v, was %v\nrecords %v\nwere    %v", what, state(got.committed), state(want.committed), got.committed, want.committed)

@@ -85,17 +85,21 @@ func (r *round) forgetProducers(end int64) error {
 		return errOvertaken
 	}
 	key := l.id.key(kindProducer, r.oldest.base)
-	value := l.store.index.get(key)
+	t, known := l.snapshotAt(r.oldest.base)
+	known = known && !invariants.Planted("producersGoWithMarkers")
 	var again []byte
-	body, known := l.cached(value, r.oldest.base)
-	if known && !invariants.Planted("producersGoWithMarkers") {
-		t, err := producer.Decode(body)
-		if known = err == nil; known && r.oldest.apply(t) {
-			again = t.Encode(value[: len(value)-len(body) : len(value)-len(body)]) // the generation stays what it was
+	if known && r.oldest.apply(t) {
+		again = l.stamp(t.Encode(nil))
+		// Durably before the swap, and before the index: it is believed before that.
+		if l.hasProducersFile(r.oldest.base) {
+			if err := l.putProducersFile(r.oldest.base, again); err != nil {
+				l.store.failSync(err)
+				return asFull(err)
+			}
 		}
 	}
 	l.store.index.write(func(b *pebble.Batch) {
-		if known && !invariants.Planted("producersGoWithMarkers") {
+		if known {
 			_ = b.DeleteRange(l.id.key(kindProducer, 0), key, nil)
 			_ = b.DeleteRange(l.id.key(kindProducer, r.oldest.base+1), l.id.key(kindProducer, end), nil)
 		} else {

@@ -233,7 +233,7 @@ func (h *history) closed(s *segment) error {
 	h.take()
 	h.tell(s, h.walked.entries)
 	m := summary{size: s.size, end: s.end, times: h.walked.times, epochs: h.walked.epochs.Entries()}
-	s.told = l.store.index.write(func(b *pebble.Batch) {
+	l.store.index.write(func(b *pebble.Batch) {
 		_ = b.Set(l.id.key(kindSummary, s.base), l.stamp(m.encode()), nil)
 		_ = b.Set(l.id.key(kindProducer, s.end), l.stamp(h.producers.Encode(nil)), nil)
 	})

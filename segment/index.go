@@ -9,13 +9,10 @@ import (
 	"log/slog"
 	"math"
 	"runtime"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"github.com/lockstep-kafka/lockstep/internal/clock"
 	"github.com/lockstep-kafka/lockstep/internal/invariants"
 )
 
@@ -48,22 +45,6 @@ type index struct {
 	fresh  bool        // nothing was there when it was opened
 
 	lookups atomic.Int64 // seeks asked for, for tests: a sequential reader causes none
-
-	// written counts the writes; those up to flushed are on disk. flushes are under way,
-	// oldest first: Pebble lets no more of them wait than it has memtables.
-	written atomic.Int64
-	flush   struct {
-		sync.Mutex
-		flushes []indexFlush
-		flushed int64
-	}
-	died chan struct{} // closed when dead becomes true
-}
-
-// indexFlush is a flush of all writes up to a number; done is closed when it is over.
-type indexFlush struct {
-	written int64
-	done    <-chan struct{}
 }
 
 var errIndexBroken = errors.New("segment: index is broken")
@@ -118,7 +99,7 @@ func after(prefix []byte) []byte {
 // openIndex opens the store in dir, or makes a new one if there is none, if
 // it cannot be opened, or if the last run found it damaged.
 func openIndex(d disk, dir string, memory int64, logger *slog.Logger) (*index, error) {
-	x := &index{disk: d, dir: dir, marker: dir + ".rebuild", logger: logger, died: make(chan struct{})}
+	x := &index{disk: d, dir: dir, marker: dir + ".rebuild", logger: logger}
 	if _, err := d.Stat(x.marker); err == nil {
 		logger.Warn("index was found damaged in the last run and is built anew from the segments", "dir", dir)
 		if err := x.wipe(); err != nil {
@@ -136,9 +117,7 @@ func openIndex(d disk, dir string, memory int64, logger *slog.Logger) (*index, e
 		}
 		x.fresh = true
 		x.broken.Store(false)
-		if x.dead.Swap(false) {
-			x.died = make(chan struct{})
-		}
+		x.dead.Store(false)
 		err = x.open(memory)
 	}
 	if err != nil {
@@ -242,16 +221,14 @@ func (l indexLogger) Errorf(format string, args ...any) {
 
 // Fatalf must not return. See the type comment.
 func (l indexLogger) Fatalf(format string, args ...any) {
-	if !l.x.dead.Swap(true) {
-		close(l.x.died)
-	}
+	l.x.dead.Store(true)
 	l.x.breakDown(fmt.Errorf(format, args...))
 	runtime.Goexit()
 }
 
 // write applies what fill puts into a batch. Failing is not an error of the
-// caller: the index then knows less. The answer is the write's number, for waitFlushed.
-func (x *index) write(fill func(b *pebble.Batch)) (number int64) {
+// caller: the index then knows less.
+func (x *index) write(fill func(b *pebble.Batch)) {
 	err := x.do(func() error {
 		b := x.db.NewBatch()
 		defer b.Close()
@@ -261,7 +238,6 @@ func (x *index) write(fill func(b *pebble.Batch)) (number int64) {
 	if err != nil && !errors.Is(err, errIndexBroken) {
 		x.logger.Error("index: write failed", "dir", x.dir, "err", err)
 	}
-	return x.written.Add(1)
 }
 
 // get returns a copy of the value, or nil.
@@ -312,62 +288,11 @@ func (x *index) eachFrom(from, prefix []byte, fn func(key, value []byte)) {
 }
 
 // flushSoon begins a flush without waiting for it.
-func (x *index) flushSoon() { _, _ = x.beginFlush() }
-
-func (x *index) beginFlush() (done <-chan struct{}, err error) {
-	err = x.do(func() error {
-		n := x.written.Load() // before: whatever is counted here goes along
-		if done, err = x.db.AsyncFlush(); err != nil {
-			return err
-		}
-		x.flush.Lock()
-		defer x.flush.Unlock()
-		x.flush.flushes = append(x.flush.flushes, indexFlush{n, done})
-		return nil
+func (x *index) flushSoon() {
+	_ = x.do(func() error {
+		_, err := x.db.AsyncFlush()
+		return err
 	})
-	return done, err
-}
-
-// flushedUpTo is the number of a write up to which all are on disk.
-func (x *index) flushedUpTo() int64 {
-	x.flush.Lock()
-	defer x.flush.Unlock()
-	for len(x.flush.flushes) > 0 {
-		select {
-		case <-x.flush.flushes[0].done:
-			x.flush.flushed = max(x.flush.flushed, x.flush.flushes[0].written)
-			x.flush.flushes = x.flush.flushes[1:]
-		default:
-			return x.flush.flushed
-		}
-	}
-	return x.flush.flushed
-}
-
-// flushPatience bounds a wait for the index' disk: where that is full, what waits is
-// what would make room.
-const flushPatience = 5 * time.Second
-
-// waitFlushed waits until a write is on disk. false: it is not, and nobody can say when.
-// There is nothing to wait for in an index that is broken.
-func (x *index) waitFlushed(number int64, c clock.Clock) bool {
-	if x.flushedUpTo() >= number {
-		return true
-	}
-	done, err := x.beginFlush()
-	if err != nil {
-		return errors.Is(err, errIndexBroken)
-	}
-	timer := c.NewTimer(flushPatience)
-	defer timer.Stop()
-	select {
-	case <-done:
-		return true
-	case <-x.died:
-		return true
-	case <-timer.C():
-		return false
-	}
 }
 
 func (x *index) close() error {

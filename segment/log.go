@@ -27,6 +27,10 @@ type Log struct {
 	// so nothing that a reader needs is guarded by it.
 	wr sync.Mutex
 
+	// keptAt are the bases that have a file of producers (see producersSuffix): that of the
+	// first segment, and leftovers. Guarded by wr.
+	keptAt []int64
+
 	// mu guards what readers see. It is held for looking and for publishing, never
 	// over disk or index access. Lock order: wr, mu; markMu and the locks of
 	// the store's parts (files, flusher, watermarks, index) are leaves.

@@ -24,7 +24,6 @@ type model struct {
 	start, end int64
 	hw         int64
 	first      int64 // batches that end at or below it were deleted with their segments
-	forgot     bool  // segments below the start were deleted, so a crash may forget their producers
 }
 
 func (m *model) truncate(end int64) {
@@ -265,7 +264,6 @@ func (r *modelRun) setStart() {
 	r.m.start = max(r.m.start, start)
 	r.m.hw = max(r.m.hw, r.m.start) // its caller never deletes above the high watermark
 	r.l.SetHighWatermark(r.m.hw)
-	r.m.forgot = true
 }
 
 func (r *modelRun) flush() {
@@ -456,19 +454,9 @@ func (r *modelRun) checkEpochs(visible []record.Batch) {
 func (r *modelRun) checkProducers() {
 	t, l, m := r.t, r.l, &r.m
 	full := replay(m.batches)
-	first := l.Segments()[0].Base
-	var kept []record.Batch
-	for _, b := range m.batches {
-		if b.NextOffset() > first {
-			kept = append(kept, b)
-		}
-	}
 	got := l.LastStable(m.hw)
-	if got != lso(full, m) && (!m.forgot || got != lso(replay(kept), m)) {
+	if got != lso(full, m) {
 		t.Fatalf("last stable offset %d, want %d (high watermark %d)", got, lso(full, m), m.hw)
-	}
-	if m.forgot {
-		return
 	}
 	if got, want := fmt.Sprint(l.OpenTxns()), fmt.Sprint(full.Open()); got != want {
 		t.Fatalf("open transactions %s, want %s", got, want)

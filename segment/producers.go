@@ -3,8 +3,6 @@ package segment
 import (
 	"math"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/lockstep-kafka/lockstep/internal/invariants"
 	"github.com/lockstep-kafka/lockstep/internal/producer"
 )
@@ -44,7 +42,14 @@ func (l *Log) producersAt(end int64) (*producer.Table, error) {
 	return t, nil
 }
 
+// snapshotAt is the producer state at an offset where a segment begins, or where a
+// checkpoint was, as the file of the first segment or the index has it. For holders of wr.
 func (l *Log) snapshotAt(offset int64) (*producer.Table, bool) {
+	if b, ok := l.cached(l.readProducers(offset), offset); ok {
+		if t, err := producer.Decode(b); err == nil {
+			return t, true
+		}
+	}
 	b, ok := l.cached(l.store.index.get(l.id.key(kindProducer, offset)), offset)
 	if !ok {
 		return producer.New(), invariants.Planted("missingSnapshotReadAsEmpty")
@@ -53,38 +58,29 @@ func (l *Log) snapshotAt(offset int64) (*producer.Table, bool) {
 	return t, err == nil
 }
 
-// keepProducers sees to it that the index knows, durably and so that it is believed,
-// what the batches below the segments from first on say of producers: the segments
-// before that are about to go, and nothing else will know it. It mostly does; not
-// where a truncation came behind the snapshot, where a recovery had to walk, and
-// where what was told is still in the index' memory.
+// keepProducers sees to it that a file says, durably and so that it is believed, what
+// the batches below the segment that begins at first say of producers: the segments before
+// it are about to go, and nothing but the index, a cache, would know it.
 //
 // Believed now is believed later: a truncation that leaves first where it is keeps
 // what the newest generation said at its base (beginGenerationLocked).
 //
 // For holders of wr, when the history is known.
-func (l *Log) keepProducers(first *segment, before *segment) error {
+func (l *Log) keepProducers(first int64) error {
 	if l.mu.producers.Untouched() || invariants.Planted("producersGoWithSegments") {
 		return nil
 	}
-	x := l.store.index
-	told := before.told
-	if _, ok := l.snapshotAt(first.base); !ok {
-		t, err := l.producersAt(first.base)
-		if err != nil {
+	t, ok := l.snapshotAt(first)
+	if !ok {
+		var err error
+		if t, err = l.producersAt(first); err != nil {
 			return err
 		}
-		told = x.write(func(b *pebble.Batch) { _ = b.Set(l.id.key(kindProducer, first.base), l.stamp(t.Encode(nil)), nil) })
 	}
-	l.waitTold(told, first.base)
-	return nil
-}
-
-// waitTold waits until what the index was told of producers is on its disk.
-func (l *Log) waitTold(number, below int64) {
-	if !l.store.index.waitFlushed(number, l.store.o.Clock) {
-		l.store.o.Logger.Warn("the index is not on disk yet: a power cut may forget the producers of segments that are deleted", "log", l.id.String(), "below", below)
-	}
+	// Aborted transactions stay in it: until the mark is written the log start is where it was.
+	err := l.writeProducers(first, t)
+	l.store.failSync(err)
+	return asFull(err)
 }
 
 // keepProducers is that of a recovery, for segments below the log start whose deletion
@@ -92,13 +88,12 @@ func (l *Log) waitTold(number, below int64) {
 // its end. Where one of them is missing already, nothing is known of what was before.
 func (r *recovery) keepProducers() error {
 	l := r.l
-	r.told = l.store.index.written.Load()
 	if len(r.below) == 0 || invariants.Planted("producersGoWithSegments") {
 		return nil
 	}
 	base := r.segments[0].base
-	if _, ok := l.snapshotAt(base); ok {
-		return nil
+	if t, ok := l.snapshotAt(base); ok {
+		return r.writeProducers(base, t)
 	}
 	t, from := producer.New(), 0
 	for i := len(r.below) - 1; i >= 0; i-- {
@@ -120,9 +115,19 @@ func (r *recovery) keepProducers() error {
 			t = producer.New()
 		}
 	}
-	t.TruncateStart(r.mark.start)
-	r.told = l.store.index.write(func(b *pebble.Batch) { _ = b.Set(l.id.key(kindProducer, base), l.stamp(t.Encode(nil)), nil) })
-	return nil
+	return r.writeProducers(base, t)
+}
+
+// writeProducers writes the file, unless it is there already: recovering twice changes
+// nothing. A log that nobody wrote to with an id needs none.
+func (r *recovery) writeProducers(base int64, t *producer.Table) error {
+	if t.Untouched() {
+		return nil
+	}
+	if _, ok := r.l.cached(r.l.readProducers(base), base); ok {
+		return nil
+	}
+	return r.l.writeProducers(base, t)
 }
 
 // applyFile takes what a segment's file says of producers into t, and tells where it ends.

@@ -55,7 +55,6 @@ type recovery struct {
 	tail []entry // index entries of the last segment, if it was walked
 
 	below  []*segment // wholly below the log start: their deletion was interrupted, or never begun
-	told   int64      // number of the write that told the index of their producers
 	cut    bool       // the last of segments is cut to its size, those behind it go
 	behind []*segment
 	lost   bool // the index knows, or may know, of what lay above the log's end
@@ -108,6 +107,7 @@ func (r *recovery) list() error {
 	if err != nil {
 		return err
 	}
+	r.l.keptAt = nil
 	for _, name := range names {
 		if strings.HasSuffix(name, tmpSuffix) || strings.HasSuffix(name, cleanedSuffix) {
 			path := d.PathJoin(r.l.dir, name)
@@ -116,6 +116,9 @@ func (r *recovery) list() error {
 				return err
 			}
 			r.l.store.o.Logger.Info("unfinished file of an interrupted compaction, repair or cut was removed; what it was made from is still there", "log", r.l.id.String(), "file", path, "bytes", size)
+		}
+		if base, ok := parseProducersFile(name); ok {
+			r.l.keptAt = append(r.l.keptAt, base)
 		}
 		if base, ok := parseFileName(name); ok {
 			r.segments = append(r.segments, &segment{log: r.l, base: base, end: base, times: unknownTimes})

@@ -21,6 +21,9 @@ func (r *recovery) finishReset() error {
 		}
 		invariants.Fault("segment.restartRemoved")
 	}
+	if err := l.dropProducers(-1); err != nil {
+		return err
+	}
 	// Durably, before the mark that says so: whoever syncs the marks next, for
 	// another log say, makes that durable.
 	if err := l.store.disk.syncDir(l.dir); err != nil {
@@ -76,7 +79,7 @@ func (r *recovery) apply() error {
 	l.mu.Lock()
 	l.mu.segments, l.mu.size = r.segments, 0
 	for _, s := range r.segments {
-		s.synced, s.told = s.size, l.store.index.written.Load()
+		s.synced = s.size
 		l.mu.size += s.size
 	}
 	l.mu.start, l.mu.end = start, end
@@ -218,14 +221,14 @@ func (r *recovery) syncFiles(end int64) error {
 // a log that was changed or is new.
 func (r *recovery) dropBelowStart() error {
 	r.tellRemoval(slog.LevelInfo, "segments below the log start are removed, where a deletion was interrupted", r.below, "start", r.mark.start)
-	if len(r.below) > 0 {
-		r.l.waitTold(r.told, r.mark.start)
-	}
 	for _, s := range r.below {
 		if err := r.l.removeSegment(s); err != nil {
 			return fmt.Errorf("recover %s: %w", r.l.id, err)
 		}
 		invariants.Fault("segment.recoverDropped")
+	}
+	if err := r.l.dropProducers(r.l.mu.segments[0].base); err != nil {
+		return fmt.Errorf("recover %s: %w", r.l.id, err)
 	}
 	return r.l.putMark(r.lost, -1) // a new generation first, before anything is told to the index in it
 }

@@ -288,7 +288,7 @@ func (r *replacement) exchange(i int) error {
 	invariants.Fault("segment.replaceDone")
 	l.store.index.putEntries(l.id, seg.base, r.entries)
 	m := summary{size: seg.size, end: seg.end, times: seg.times, epochs: r.epochsKnown()}
-	seg.told = l.store.index.write(func(b *pebble.Batch) {
+	l.store.index.write(func(b *pebble.Batch) {
 		_ = b.Set(l.id.key(kindSummary, seg.base), l.stamp(m.encode()), nil)
 		_ = b.DeleteRange(l.id.key(kindProducer, seg.base+1), l.id.key(kindProducer, seg.end), nil)
 	})

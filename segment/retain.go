@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -47,7 +48,7 @@ func (l *Log) advance(start int64) (deleted int, err error) {
 			return 0, err
 		}
 		// Before the mark: from then on a recovery removes them.
-		if err := l.keepProducers(l.mu.segments[n], l.mu.segments[n-1]); err != nil {
+		if err := l.keepProducers(l.mu.segments[n].base); err != nil {
 			return 0, fmt.Errorf("log start of %s: %w", l.id, err)
 		}
 	}
@@ -57,6 +58,8 @@ func (l *Log) advance(start int64) (deleted int, err error) {
 		// is changed: a disk so full that it takes no mark must not cost the log.
 		if err := l.putMarkLocked(!invariants.Planted("markNotSyncedBeforeRemove"), func(m *mark) { m.start = start }); err != nil {
 			l.markMu.Unlock()
+			// Compaction may change what the new file says while the log begins where it did.
+			err = errors.Join(err, l.dropProducers(l.mu.segments[0].base))
 			return 0, fmt.Errorf("log start of %s: %w", l.id, err)
 		}
 		invariants.Fault("segment.startMarked")
@@ -90,6 +93,9 @@ func (l *Log) advance(start int64) (deleted int, err error) {
 			return 0, l.fail(err)
 		}
 		invariants.Fault("segment.startRemoved")
+	}
+	if err := l.dropProducers(l.mu.segments[0].base); err != nil {
+		return 0, l.fail(err)
 	}
 	l.store.index.write(func(b *pebble.Batch) {
 		_ = b.DeleteRange(l.id.key(kindProducer, 0), l.id.key(kindProducer, l.mu.segments[0].base), nil)

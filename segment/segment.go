@@ -26,10 +26,6 @@ type segment struct {
 	times   times
 	trimmed bool // index entries of this segment are in Pebble, not only in memory
 
-	// told is the number of the write by which the index knows who had written when the
-	// segment ended, or of a later one; guarded by the log's wr.
-	told int64
-
 	dirty atomic.Bool // size > synced, or about to be: the file cache must not close it
 
 	ahead ahead // see writeback

@@ -361,6 +361,8 @@ func class(path string) string {
 	switch {
 	case strings.HasSuffix(name, fileSuffix) && strings.Contains(path, "/"+logsDir+"/"):
 		return "segment"
+	case strings.HasSuffix(name, producersSuffix):
+		return "producers"
 	case strings.Contains(name, "watermarks"):
 		return "watermarks"
 	case strings.HasSuffix(name, ".sst"):
@@ -395,7 +397,7 @@ func (f *fixture) everyBit(n int, try func(f *fixture, kind, what string, files 
 func (f *fixture) damage(rng *rand.Rand) (kind, what string, files image) {
 	files = maps.Clone(f.files)
 	path := f.paths[rng.IntN(len(f.paths))]
-	if kinds := []string{"segment", "segment", "watermarks", "index table", ""}; rng.IntN(2) == 0 { // there are many more segments
+	if kinds := []string{"segment", "segment", "watermarks", "index table", "producers", ""}; rng.IntN(2) == 0 { // there are many more segments
 		kind := kinds[rng.IntN(len(kinds))]
 		for kind != "" && class(path) != kind {
 			path = f.paths[rng.IntN(len(f.paths))]

@@ -304,6 +304,9 @@ func (l *Log) restartFiles(gone []*segment, next *segment) error {
 		}
 		invariants.Fault("segment.restartRemoved")
 	}
+	if err := l.dropProducers(-1); err != nil {
+		return err
+	}
 	if err := l.createNext(next); err != nil {
 		return err
 	}
