@@ -221,6 +221,8 @@ func (c *conn) handleDecoded(r *request, a *api, body []byte) error {
 	}
 	if len(body) > heavyBody {
 		c.takeTurn()
+	} else {
+		lookout() // its handler may still have much to do
 	}
 	defer c.leaveTurn()
 	req := wire.NewRequest(a.key)

@@ -68,6 +68,13 @@ func (t *turns) take(ctx context.Context) (ok bool, waited time.Duration) {
 
 func (t *turns) leave() { <-t.taken }
 
+// lookout is called before what may take long. Those who can run go first, and an
+// idle processor wakes up, which looks at the network from then on: where the
+// goroutine at hand was started by the thread that had looked there, nobody else
+// does before the runtime notices, which it does every 10 ms, and until then every
+// other client waits though a processor is idle.
+func lookout() { runtime.Gosched() }
+
 // takeTurn is for the connection's goroutine, before it works long on a request.
 // It may be called again while it has its turn.
 func (c *conn) takeTurn() {
@@ -75,6 +82,7 @@ func (c *conn) takeTurn() {
 		var waited time.Duration
 		c.hasTurn, waited = c.server.turns.take(c.ctx)
 		c.queued += waited
+		lookout()
 	}
 }
 

@@ -104,6 +104,9 @@ type produceCall struct {
 var produceCalls = sync.Pool{New: func() any { return new(produceCall) }}
 
 func (s *Server) produce(r *request, body []byte) error {
+	if len(body) > freeFrame {
+		lookout()
+	}
 	p := produceCalls.Get().(*produceCall)
 	p.conn, p.version, p.corr, p.received = r.conn, r.header.Version, r.header.CorrelationID, r.received
 	p.boxed, p.checkTxn = false, true
