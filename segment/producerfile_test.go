@@ -91,6 +91,25 @@ func TestProducersOutliveTheIndex(t *testing.T) {
 	}
 }
 
+// The log was so young that nothing of it had been flushed, not even the name of its
+// directory: the mark of the deletion outlived that, and what the producers had done went.
+func TestProducersOfAYoungLog(t *testing.T) {
+	fs := newCrashFS()
+	o := testOptions(fs)
+	l := mustLog(t, mustOpen(t, o), Config{SegmentBytes: 1, RetentionMs: -1, RetentionBytes: -1})
+	mustAppend(t, l, testBatch{base: 0, n: 3, pid: 7, txn: true}.build())
+	appendN(t, l, 1, 1)
+	l.SetHighWatermark(l.EndOffset())
+	if err := l.SetStartOffset(3); err != nil {
+		t.Fatal(err)
+	}
+	o.FS = fs.crashNow(loseAll, nil)
+	l = mustLog(t, mustOpen(t, o), l.mu.config)
+	if got := fmt.Sprint(l.OpenTxns()); l.StartOffset() != 3 || got != "[{7 0 0 -1}]" {
+		t.Fatalf("log is [%d, %d), open transactions %s", l.StartOffset(), l.EndOffset(), got)
+	}
+}
+
 // A log that nobody wrote to with a producer id has no such file, and one that begins
 // anew has none of its earlier life.
 func TestProducersFileIsForProducers(t *testing.T) {

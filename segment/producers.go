@@ -79,6 +79,9 @@ func (l *Log) keepProducers(first int64) error {
 	}
 	// Aborted transactions stay in it: until the mark is written the log start is where it was.
 	err := l.writeProducers(first, t)
+	if err == nil {
+		err = l.syncNewDir() // the log may be so young that its directory is not durable
+	}
 	l.store.failSync(err)
 	return asFull(err)
 }
