@@ -78,11 +78,7 @@ func controls(l *memLog, from int64) (aborts, resets int) {
 // toFailback: b was mirrored to and stopped, and both were written to since: a, which is
 // about to follow b, has to cut to 6.
 func toFailback(p *play) {
-	p.write(p.a, 6)
-	p.follows(p.b)
-	p.stop(p.b)
-	p.write(p.a, 2)
-	p.write(p.b, 2)
+	p.run("a writes 6, b follows, b stops, a writes 2, b writes 2")
 }
 
 func failback(p *play) { p.wish(p.a, p.id, "start") }
@@ -92,22 +88,17 @@ func followed(p *play) {
 	if p.desired(p.a) != metadata.DesiredMirroring {
 		p.want(p.a, "start", metadata.DesiredMirroring) // the crash came before anything was recorded
 	}
-	p.whole(p.a)
-	p.whole(p.b)
-	p.caughtUp(p.a)
+	p.run("a rises, b rises, a catches up")
 	p.comesToHold(p.a, p.as(p.b))
 }
 
 // toMirroring: b mirrors a.
 func toMirroring(p *play) {
-	p.write(p.a, 3)
-	p.follows(p.b)
+	p.run("a writes 3, b follows")
 }
 
 func mirrorsOn(p *play) {
-	p.whole(p.a)
-	p.whole(p.b)
-	p.caughtUp(p.b)
+	p.run("a rises, b rises, b catches up")
 	p.comesToHold(p.b, p.as(p.a))
 }
 
@@ -117,8 +108,7 @@ func toStop(p *play) {
 	for _, pid := range []int64{5, 9} {
 		p.produce(p.a, record.BuildHeader{ProducerID: pid, Transactional: true, BaseTimestamp: p.loop.time().UnixMilli()})
 	}
-	p.write(p.a, 2)
-	p.follows(p.b)
+	p.run("a writes 2, b follows")
 }
 
 func stopping(p *play) { p.wish(p.b, p.id, "stop") }
@@ -130,8 +120,7 @@ func stopped(p *play) {
 		p.want(p.b, "stop", metadata.DesiredStopped)
 	}
 	p.start(p.b)
-	p.reaches(p.b, metadata.StateStopped)
-	p.whole(p.b)
+	p.run("b reaches STOPPED, b rises")
 	r, l := p.record(p.b), p.leader(p.b).log(p.id, 0)
 	if r.LMO > 6 {
 		p.fatal("last mirrored: %+v", r)
@@ -304,8 +293,7 @@ func stopTwice(p *play) {
 // stoppedBehind: as stopped, but what the source wrote last may have come or not.
 func stoppedBehind(p *play) {
 	p.start(p.b)
-	p.reaches(p.b, metadata.StateStopped)
-	p.whole(p.b)
+	p.run("b reaches STOPPED, b rises")
 	if r := p.record(p.b); r.LMO > 7 {
 		p.fatal("last mirrored: %+v", r)
 	}
@@ -319,8 +307,7 @@ func pausedThenMirrored(p *play) {
 		p.want(p.b, "pause", metadata.DesiredPaused)
 	}
 	p.start(p.b)
-	p.reaches(p.b, metadata.StatePaused)
-	p.write(p.a, 1)
+	p.run("b reaches PAUSED, a writes 1")
 	at := slices.Max(p.ends(p.b))
 	p.pass(3*time.Second, func() bool { return slices.Max(p.ends(p.b)) > at }, "a paused mirror goes on")
 	p.want(p.b, "resume", metadata.DesiredMirroring)
@@ -502,8 +489,7 @@ func TestCrashBothClusters(t *testing.T) {
 	for seed := range uint64(24) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			p := newPlay(t, 2000+seed, metadata.DurabilityConfig, []string{"fsync", "replicated"}[seed%2], metadata.MirrorULEConfig, fmt.Sprint(seed%4 > 1))
-			p.write(p.a, 3)
+			p := begin(t, 2000+seed, "a writes 3", metadata.DurabilityConfig, []string{"fsync", "replicated"}[seed%2], metadata.MirrorULEConfig, fmt.Sprint(seed%4 > 1))
 			p.a.writing = true
 			p.clients(p.a, p.id, 0)
 			p.follows(p.b)

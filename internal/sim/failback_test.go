@@ -42,21 +42,16 @@ func TestPlayFailback(t *testing.T) {
 	for _, elects := range []bool{false, true} {
 		t.Run(fmt.Sprintf("election before the surplus %v", elects), func(t *testing.T) {
 			t.Parallel()
-			p := newPlay(t, 1)
-			p.write(p.a, 3)
-			p.elect(p.a)
+			p := begin(t, 1, "a writes 3, a elects")
 			e1 := p.partition(p.a).LeaderEpoch
-			p.write(p.a, 3)
-			p.follows(p.b)
-			p.stop(p.b)
+			p.run("a writes 3, b follows, b stops")
 			if r := p.record(p.b); r.LME != e1 || r.LMO != 6 {
 				p.fatal("last mirrored: %+v", r)
 			}
 			if elects {
 				p.elect(p.a)
 			}
-			p.write(p.a, 2)
-			p.write(p.b, 1)
+			p.run("a writes 2, b writes 1")
 			d := p.partition(p.b).LeaderEpoch
 			p.follows(p.a)
 			log := fmt.Sprintf("0@0 1@0 2@0 3@%d 4@%d 5@%d 6@%dR 7@%d", e1, e1, e1, d, d)
@@ -64,8 +59,7 @@ func TestPlayFailback(t *testing.T) {
 			if n := p.cuts(p.a); n != 1 {
 				p.fatal("A was cut %d times", n)
 			}
-			p.stop(p.a)
-			p.write(p.a, 1)
+			p.run("a stops, a writes 1")
 			d2 := p.partition(p.a).LeaderEpoch
 			if r := p.record(p.a); r.LME != d || r.LMO != 8 || d2 <= d {
 				p.fatal("last mirrored %+v, then epoch %d", r, d2)
@@ -84,11 +78,7 @@ func TestPlayFailback(t *testing.T) {
 // more. (MIR-163: so nothing is told of as cut.)
 func TestPlayFailbackWithoutSurplus(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, 2)
-	p.write(p.a, 6)
-	p.follows(p.b)
-	p.stop(p.b)
-	p.write(p.b, 2)
+	p := begin(t, 2, "a writes 6, b follows, b stops, b writes 2")
 	sent := p.fetchedBy(p.a)
 	p.follows(p.a)
 	if *sent != 3 || p.cuts(p.a) != 0 {
@@ -101,24 +91,17 @@ func TestPlayFailbackWithoutSurplus(t *testing.T) {
 // has. It is not cut to zero: it keeps what it has and gets the rest.
 func TestPlayFailbackOfLessThanMirrored(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, 3)
-	p.write(p.a, 3)
+	p := begin(t, 3, "a writes 3")
 	p.alone(p.a.brokers[3])
 	p.isr(p.a, 2)
-	p.elect(p.a)
-	p.write(p.a, 3)
-	p.follows(p.b)
-	p.stop(p.b)
-	p.write(p.b, 1)
-	p.back(p.a)
+	p.run("a elects, a writes 3, b follows, b stops, b writes 1, a heals")
 	for _, id := range []int32{1, 2} {
 		p.a.brokers[id].kill(false)
 	}
 	p.uncleanly(p.a, 3)
 	sent := p.fetchedBy(p.a)
 	p.start(p.a)
-	p.follows(p.a)
-	p.whole(p.a)
+	p.run("a follows, a rises")
 	if *sent != 5 {
 		p.fatal("%d batches were sent", *sent)
 	}
@@ -129,11 +112,7 @@ func TestPlayFailbackOfLessThanMirrored(t *testing.T) {
 // why, B goes on; when B is stopped A follows.
 func TestPlayFailbackTooEarly(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, 4)
-	p.write(p.a, 4)
-	p.follows(p.b)
-	p.want(p.a, "start", metadata.DesiredMirroring)
-	p.reaches(p.a, metadata.StateFailed)
+	p := begin(t, 4, "a writes 4, b follows, a starts, a reaches FAILED")
 	if text := p.record(p.a).ErrorMessage; !strings.Contains(text, "mirror loop") {
 		p.fatal("A says %q", text)
 	}
@@ -155,10 +134,7 @@ func TestPlayFailbackTooEarly(t *testing.T) {
 func TestPlayFailbackUnderClients(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3) {
-		p := newPlay(t, 10+seed)
-		p.write(p.a, 3)
-		p.follows(p.b)
-		p.stop(p.b)
+		p := begin(t, 10+seed, "a writes 3, b follows, b stops")
 		p.a.writing, p.b.writing = true, true
 		for _, w := range p.w {
 			p.clients(w, p.id, 0)
@@ -167,8 +143,7 @@ func TestPlayFailbackUnderClients(t *testing.T) {
 		if p.a.acked == 0 || p.b.acked == 0 {
 			p.fatal("%d and %d writes were acknowledged", p.a.acked, p.b.acked)
 		}
-		p.want(p.a, "start", metadata.DesiredMirroring)
-		p.reaches(p.a, metadata.StateMirroring)
+		p.run("a starts, a reaches MIRRORING")
 		acked, read := p.a.acked, p.a.read
 		p.pass(3*time.Second, nil, "")
 		if p.a.acked != acked || p.a.read == read || p.cuts(p.a) != 1 {
@@ -181,11 +156,7 @@ func TestPlayFailbackUnderClients(t *testing.T) {
 // MIR-171: B's mirror was deleted, so B knows of nothing. A begins from scratch, once.
 func TestPlayFailbackAfterDelete(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, 5)
-	p.write(p.a, 3)
-	p.follows(p.b)
-	p.stop(p.b)
-	p.write(p.b, 1)
+	p := begin(t, 5, "a writes 3, b follows, b stops, b writes 1")
 	p.do(p.b, "delete mirror", func() bool { return p.desired(p.b) == metadata.DesiredNone })
 	p.follows(p.a)
 	if p.cuts(p.a) != 1 {
@@ -225,17 +196,13 @@ func TestPlayFailbackOfTransactions(t *testing.T) {
 // with the same whole batches, and nobody asks for ever.
 func TestPlayCutInsideABatch(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, 7)
-	p.write(p.a, 5)
-	p.follows(p.b)
-	p.stop(p.b)
+	p := begin(t, 7, "a writes 5, b follows, b stops")
 	three := record.Build(record.NoProducer(0), []record.Record{{}, {OffsetDelta: 1}, {OffsetDelta: 2}})
 	x := p.leader(p.a)
 	p.loop.after(0, &x.proc, func() { x.mgr.ByID(p.id, 0).Produce(three, produceAll, ignore) })
 	p.wait("a batch of three", func() bool { e := p.ends(p.a); return e[0] == 8 && e[1] == 8 && e[2] == 8 })
 	p.telling = func(l *source.LastMirrored) { l.Offset = 6 }
-	p.want(p.a, "start", metadata.DesiredMirroring)
-	p.reaches(p.a, metadata.StateMirroring)
+	p.run("a starts, a reaches MIRRORING")
 	p.telling = nil
 	p.caughtUp(p.a)
 	p.holds(batches(p.leader(p.b).log(p.id, 0)), p.a)

@@ -84,9 +84,7 @@ func TestPlayGateSlowFollower(t *testing.T) {
 		if slices.Contains(p.partition(p.a).ISR, slow.id) {
 			p.fatal("the gate opened with %d in the ISR, which never cut", slow.id)
 		}
-		p.caughtUp(p.a)
-		p.whole(p.a)
-		p.caughtUp(p.a)
+		p.run("a catches up, a rises, a catches up")
 		p.settles()
 	}
 }
@@ -111,8 +109,7 @@ func TestPlayGateBelowMinISR(t *testing.T) {
 	if text := p.record(p.a).ErrorMessage; !strings.Contains(text, "replicas [") {
 		p.fatal("it says %q", text)
 	}
-	p.whole(p.a)
-	p.caughtUp(p.a)
+	p.run("a rises, a catches up")
 	p.settles()
 }
 
@@ -120,11 +117,7 @@ func TestPlayGateBelowMinISR(t *testing.T) {
 // more, asks again, cuts, and waits for the others; the old one comes back with less.
 func TestPlayGateLeaderDiesAfterItsCut(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, 23)
-	p.write(p.a, 6)
-	p.follows(p.b)
-	p.stop(p.b)
-	p.write(p.a, 3)
+	p := begin(t, 23, "a writes 6, b follows, b stops, a writes 3")
 	l, third := p.leader(p.a), p.followers(p.a)[1]
 	p.a.net.isolate(third.id, l.id, true) // it stays in the ISR for a while, and has not the last record
 	p.a.net.isolate(l.id, third.id, true)
@@ -138,9 +131,7 @@ func TestPlayGateLeaderDiesAfterItsCut(t *testing.T) {
 	l.kill(false)
 	p.wait("another leads", func() bool { return p.partition(p.a).Leader != l.id && p.led(p.a) })
 	l.start()
-	p.back(p.a)
-	p.caughtUp(p.a)
-	p.whole(p.a)
+	p.run("a heals, a catches up, a rises")
 	p.holds(batches(p.leader(p.b).log(p.id, 0)), p.a)
 	p.settles()
 }
@@ -155,9 +146,7 @@ func TestPlayGateAwayReplica(t *testing.T) {
 	away := p.followers(p.a)[1]
 	away.kill(false)
 	p.isr(p.a, 2)
-	p.follows(p.a)
-	p.write(p.b, 3)
-	p.caughtUp(p.a)
+	p.run("a follows, b writes 3, a catches up")
 	away.start()
 	p.wait("it is back", func() bool {
 		if slices.Contains(p.partition(p.a).ISR, away.id) && !prefix(away.log(p.id, 0), p.leader(p.a).log(p.id, 0)) {
@@ -188,8 +177,7 @@ func TestPlayGateCutIsLost(t *testing.T) {
 		log.epochs.Assign(b.epoch, b.base)
 	}
 	p.start(p.a)
-	p.caughtUp(p.a)
-	p.whole(p.a)
+	p.run("a catches up, a rises")
 	p.holds(batches(p.leader(p.b).log(p.id, 0)), p.a)
 	p.settles()
 }
@@ -252,9 +240,7 @@ func TestPlayGateOfAllThenUncleanElections(t *testing.T) {
 	t.Parallel()
 	p := newPlay(t, 28, metadata.MirrorULEConfig, "true")
 	toFailback(p)
-	p.follows(p.a)
-	p.write(p.b, 2)
-	p.caughtUp(p.a)
+	p.run("a follows, b writes 2, a catches up")
 	for _, id := range []int32{1, 2, 3} {
 		// It misses what comes next, and is elected all the same.
 		if p.partition(p.a).Leader == id {
@@ -265,8 +251,7 @@ func TestPlayGateOfAllThenUncleanElections(t *testing.T) {
 		p.isr(p.a, 2)
 		p.caughtUp(p.a)
 		p.uncleanly(p.a, id)
-		p.whole(p.a)
-		p.caughtUp(p.a)
+		p.run("a rises, a catches up")
 		p.holds(batches(p.leader(p.b).log(p.id, 0)), p.a)
 	}
 	p.settles()

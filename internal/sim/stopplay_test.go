@@ -56,11 +56,7 @@ func TestPlayStopWhileBehind(t *testing.T) {
 	for _, dead := range []bool{false, true} {
 		t.Run(fmt.Sprintf("source dead %v", dead), func(t *testing.T) {
 			t.Parallel()
-			p := newPlay(t, 71)
-			p.write(p.a, 4)
-			p.follows(p.b)
-			p.linked(false)
-			p.write(p.a, 3)
+			p := begin(t, 71, "a writes 4, b follows, link cut, a writes 3")
 			if dead {
 				p.dies(p.a)
 			}
@@ -84,8 +80,7 @@ func TestPlayStopWhileBehind(t *testing.T) {
 			p.start(p.a)
 			p.pass(3*time.Second, nil, "") // a request was under way when it was stopped
 			sent := p.fetchedBy(p.b)
-			p.whole(p.a)
-			p.write(p.a, 1)
+			p.run("a rises, a writes 1")
 			p.pass(10*time.Second, nil, "")
 			if *sent > 0 || p.state(p.b) != metadata.StateStopped {
 				p.fatal("%d batches of A came after the stop", *sent)
@@ -103,17 +98,13 @@ func TestPlayStopOutOfFailed(t *testing.T) {
 	for how, fail := range map[string]func(*play){
 		"source gone": func(p *play) { p.dies(p.a) },
 		"source lost records": func(p *play) {
-			p.behind(p.a, 1)
-			p.write(p.a, 1)
-			p.caughtUp(p.b)
+			p.run("a leaves 1, a writes 1, b catches up")
 			p.loses(p.a, 1, 1)
 		},
 	} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			p := newPlay(t, 72)
-			p.write(p.a, 3)
-			p.follows(p.b)
+			p := begin(t, 72, "a writes 3, b follows")
 			fail(p)
 			p.reaches(p.b, metadata.StateFailed)
 			if how != "source gone" {
@@ -133,17 +124,11 @@ func TestPlayStopOutOfFailed(t *testing.T) {
 	}
 	t.Run("loop", func(t *testing.T) {
 		t.Parallel()
-		p := newPlay(t, 73)
-		p.write(p.a, 3)
-		p.follows(p.b)
-		p.want(p.a, "start", metadata.DesiredMirroring)
-		p.reaches(p.a, metadata.StateFailed)
-		p.stop(p.a)
+		p := begin(t, 73, "a writes 3, b follows, a starts, a reaches FAILED, a stops")
 		if r := p.record(p.a); r.LMO > 0 { // this run never mirrored anything
 			p.fatal("recorded %+v", r)
 		}
-		p.write(p.a, 1)
-		p.caughtUp(p.b)
+		p.run("a writes 1, b catches up")
 		p.settles()
 	})
 }
@@ -151,13 +136,7 @@ func TestPlayStopOutOfFailed(t *testing.T) {
 // MIR-128: B is paused, and then stopped.
 func TestPlayStopOfPaused(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, 74)
-	p.write(p.a, 3)
-	p.follows(p.b)
-	p.want(p.b, "pause", metadata.DesiredPaused)
-	p.reaches(p.b, metadata.StatePaused)
-	p.write(p.a, 2)
-	p.stop(p.b)
+	p := begin(t, 74, "a writes 3, b follows, b pauses, a writes 2, b stops")
 	if r := p.record(p.b); r.LME != 0 || r.LMO != 3 {
 		p.fatal("recorded %+v", r)
 	}
@@ -172,9 +151,7 @@ func TestPlayIntentStays(t *testing.T) {
 	for _, what := range []string{"pause", "stop"} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			p := newPlay(t, 75)
-			p.write(p.a, 3)
-			p.follows(p.b)
+			p := begin(t, 75, "a writes 3, b follows")
 			state := metadata.StatePaused
 			if what == "stop" {
 				state = metadata.StateStopped
@@ -187,9 +164,7 @@ func TestPlayIntentStays(t *testing.T) {
 			p.pass(2*time.Second, nil, "") // a request is under way
 			asked := 0
 			p.fetching = func(b *broker, answers []mirrorFetched) { asked += len(answers) }
-			p.elect(p.b)
-			p.write(p.a, 2)
-			p.dies(p.b)
+			p.run("b elects, a writes 2, b dies")
 			p.start(p.b)
 			p.whole(p.b)
 			for _, o := range p.b.offices {
@@ -203,8 +178,7 @@ func TestPlayIntentStays(t *testing.T) {
 			p.dies(p.a)
 			p.pass(3*time.Second, nil, "")
 			p.start(p.a)
-			p.whole(p.a)
-			p.whole(p.b)
+			p.run("a rises, b rises")
 			p.a.admin(controller.GrowTopics{{Topic: "t1", Total: 2}})
 			p.pass(10*time.Second, func() bool { return p.state(p.b) != state }, "it is not "+state.String()+" any more")
 			if asked > 0 {
@@ -242,12 +216,7 @@ func TestPlayWritersThroughAStop(t *testing.T) {
 // the log of whoever leads then.
 func TestPlayStopWithoutLeader(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, 80)
-	p.write(p.a, 2)
-	p.follows(p.b)
-	p.behind(p.b, 13)
-	p.write(p.a, 2)
-	p.caughtUp(p.b)
+	p := begin(t, 80, "a writes 2, b follows, b leaves 13, a writes 2, b catches up")
 	for _, id := range []int32{11, 12} {
 		p.b.brokers[id].kill(false)
 	}
@@ -295,11 +264,7 @@ func TestPlayStopWithoutController(t *testing.T) {
 // when the mirror was made.
 func TestPlayStopAfterRestartWithoutSource(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, 82)
-	p.write(p.a, 3)
-	p.follows(p.b)
-	p.dies(p.a)
-	p.dies(p.b)
+	p := begin(t, 82, "a writes 3, b follows, a dies, b dies")
 	p.start(p.b)
 	p.isr(p.b, 3)
 	p.stop(p.b)
@@ -313,9 +278,7 @@ func TestPlayStopAfterRestartWithoutSource(t *testing.T) {
 // nothing is taken for unknown.
 func TestPlayStatesCannotBeStored(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, 83)
-	p.write(p.a, 2)
-	p.follows(p.b)
+	p := begin(t, 83, "a writes 2, b follows")
 	seen := p.states(p.b)
 	for _, o := range p.b.offices {
 		if o.proc.up {
@@ -361,9 +324,7 @@ func TestPlayLinkFaults(t *testing.T) {
 	} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			p := newPlay(t, 84)
-			p.write(p.a, 3)
-			p.follows(p.b)
+			p := begin(t, 84, "a writes 3, b follows")
 			fault(p)
 			if how != "source dead" {
 				p.write(p.a, 2)
@@ -375,8 +336,7 @@ func TestPlayLinkFaults(t *testing.T) {
 			p.pass(10*time.Second, nil, "")
 			p.linked(true)
 			p.start(p.a)
-			p.write(p.a, 1)
-			p.caughtUp(p.b)
+			p.run("a writes 1, b catches up")
 			p.comesToHold(p.b, p.as(p.a))
 			p.wait("the failure is forgotten", func() bool { return p.record(p.b).RetryAttempt == 0 })
 			p.settles()
@@ -389,9 +349,7 @@ func TestPlayLinkFaults(t *testing.T) {
 func TestPlayLateAnswers(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
-		p := newPlay(t, 85+seed)
-		p.write(p.a, 3)
-		p.follows(p.b)
+		p := begin(t, 85+seed, "a writes 3, b follows")
 		p.link.slow = 0.6
 		for range 12 {
 			p.append(p.a, 1)
@@ -408,9 +366,7 @@ func TestPlayLateAnswers(t *testing.T) {
 // ends and another one leads; what it goes on to append comes to nothing.
 func TestPlayMirrorLeaderWithoutController(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, 90)
-	p.write(p.a, 3)
-	p.follows(p.b)
+	p := begin(t, 90, "a writes 3, b follows")
 	old := p.leader(p.b)
 	p.alone(old)
 	p.b.net.isolate(old.id, storeNode, true)
@@ -429,9 +385,7 @@ func TestPlayMirrorLeaderWithoutController(t *testing.T) {
 // the ISR nothing above what they have is committed in B; when they are back all is equal.
 func TestPlayMirrorFollowersCutOff(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, 91)
-	p.write(p.a, 3)
-	p.follows(p.b)
+	p := begin(t, 91, "a writes 3, b follows")
 	l := p.leader(p.b)
 	for _, f := range p.followers(p.b) {
 		p.b.net.isolate(f.id, l.id, true)
@@ -453,8 +407,7 @@ func TestPlayMirrorFollowersCutOff(t *testing.T) {
 // synced, while records come.
 func TestPlayMirrorLeaderDies(t *testing.T) {
 	for seed := range uint64(6) {
-		p := newPlay(t, 92+seed)
-		p.write(p.a, 3)
+		p := begin(t, 92+seed, "a writes 3")
 		p.a.writing = true
 		p.clients(p.a, p.id, 0)
 		p.follows(p.b)
@@ -474,8 +427,7 @@ func TestPlayMirrorLeaderDies(t *testing.T) {
 // producers write.
 func TestPlayRollingBounce(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, 98, "min.insync.replicas", "2")
-	p.write(p.a, 3)
+	p := begin(t, 98, "a writes 3", "min.insync.replicas", "2")
 	p.a.writing = true
 	p.clients(p.a, p.id, 0)
 	p.follows(p.b)
@@ -499,9 +451,7 @@ func TestPlayRollingBounce(t *testing.T) {
 func TestPlayFourOperators(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(8) {
-		p := newPlay(t, 100+seed)
-		p.write(p.a, 3)
-		p.follows(p.b)
+		p := begin(t, 100+seed, "a writes 3, b follows")
 		for range 3 {
 			for _, what := range []string{"pause", "resume", "stop", "start"} {
 				p.loop.after(p.loop.between(0, 5*time.Millisecond), nil, func() { p.wish(p.b, p.id, what) })
@@ -523,10 +473,7 @@ func TestPlayDeleteRacesStart(t *testing.T) {
 	t.Parallel()
 	deleted, started := 0, 0
 	for seed := range uint64(12) {
-		p := newPlay(t, 120+seed)
-		p.write(p.a, 2)
-		p.follows(p.b)
-		p.stop(p.b)
+		p := begin(t, 120+seed, "a writes 2, b follows, b stops")
 		for _, what := range []string{"delete mirror", "start"} {
 			p.loop.after(p.loop.between(0, 10*time.Millisecond), nil, func() { p.wish(p.b, p.id, what) })
 		}
@@ -569,8 +516,7 @@ func TestPlayPauseWhileCatchingUp(t *testing.T) {
 	}
 	p.pass(3*time.Second, func() bool { return slices.Max(p.ends(p.b)) > at }, "it goes on")
 	p.link.base = 300 * time.Microsecond
-	p.want(p.b, "resume", metadata.DesiredMirroring)
-	p.caughtUp(p.b)
+	p.run("b resumes, b catches up")
 	p.comesToHold(p.b, p.as(p.a))
 	p.settles()
 }
@@ -579,16 +525,13 @@ func TestPlayPauseWhileCatchingUp(t *testing.T) {
 // is raised before the source's reaches it, and B never stops mirroring.
 func TestPlayEpochRaisedInTime(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, 141)
-	p.write(p.a, 2)
-	p.follows(p.b)
+	p := begin(t, 141, "a writes 2, b follows")
 	seen := p.states(p.b)
 	a := p.listen(p.b)
 	for range 20 {
 		p.a.admin(controller.BumpEpochs{{Topic: p.id, MinLeaderEpoch: p.partition(p.a).LeaderEpoch}})
 		p.pass(200*time.Millisecond, nil, "")
-		p.write(p.a, 1)
-		p.caughtUp(p.b)
+		p.run("a writes 1, b catches up")
 	}
 	if len(*seen) != 1 || a.bump == 0 || p.partition(p.b).LeaderEpoch <= p.partition(p.a).LeaderEpoch {
 		p.fatal("states %v, raised %d times, epochs %d and %d", *seen, a.bump, p.partition(p.b).LeaderEpoch, p.partition(p.a).LeaderEpoch)

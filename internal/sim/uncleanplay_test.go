@@ -64,9 +64,7 @@ func TestPlayUncleanSource(t *testing.T) {
 					t.Parallel()
 					p := newPlay(t, 40)
 					p.old = old
-					p.write(p.a, 4)
-					p.behind(p.a, 1)
-					p.write(p.a, 1)
+					p.run("a writes 4, a leaves 1, a writes 1")
 					e := p.partition(p.a).LeaderEpoch
 					p.follows(p.b)
 					p.holds(fmt.Sprintf("0@0 1@0 2@0 3@0 4@%d", e), p.b)
@@ -95,9 +93,7 @@ func TestPlayUncleanSource(t *testing.T) {
 					if recovered := slices.Contains(*seen, metadata.StateULERecovery); recovered != (option == "true") || p.cuts(p.b) != 1 {
 						p.fatal("states %v, %d cuts", *seen, p.cuts(p.b))
 					}
-					p.whole(p.a)
-					p.write(p.a, 1)
-					p.caughtUp(p.b)
+					p.run("a rises, a writes 1, b catches up")
 					p.settles()
 				})
 			}
@@ -124,24 +120,11 @@ func (p *play) watchStates(w *World, all *[]metadata.MirrorState) {
 // before B fetches once. B ends as the last leader has it.
 func TestPlayUncleanSourceTwice(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, 41)
-	p.write(p.a, 2)
-	p.behind(p.a, 1)
-	p.write(p.a, 2)
-	p.behind(p.a, 2)
-	p.write(p.a, 2)
-	p.follows(p.b)
+	p := begin(t, 41, "a writes 2, a leaves 1, a writes 2, a leaves 2, a writes 2, b follows")
 	p.set(p.b, metadata.MirrorULEConfig, "true")
-	p.linked(false)
-	p.back(p.a)
-	p.uncleanly(p.a, 2)
-	p.write(p.a, 1)
-	p.uncleanly(p.a, 1)
-	p.write(p.a, 2)
+	p.run("link cut, a heals, a trusts 2, a writes 1, a trusts 1, a writes 2")
 	e := p.partition(p.a).LeaderEpoch
-	p.linked(true)
-	p.whole(p.a)
-	p.caughtUp(p.b)
+	p.run("link healed, a rises, b catches up")
 	p.comesToHold(p.b, func() string { return fmt.Sprintf("0@0 1@0 2@%d 3@%d", e, e) })
 	p.settles()
 }
@@ -153,10 +136,7 @@ func TestPlayUncleanSourceReaders(t *testing.T) {
 	t.Parallel()
 	p := newPlay(t, 42)
 	p.b.writing = false
-	p.write(p.a, 3)
-	p.behind(p.a, 1)
-	p.write(p.a, 3)
-	p.follows(p.b)
+	p.run("a writes 3, a leaves 1, a writes 3, b follows")
 	p.set(p.b, metadata.MirrorULEConfig, "true")
 	p.clients(p.b, p.id, 0)
 	p.wait("they have read all", func() bool { return p.b.readers[0].at == 6 })
@@ -168,11 +148,7 @@ func TestPlayUncleanSourceReaders(t *testing.T) {
 // MIR-216: in ULE_RECOVERY B waits for a replica of its own that is down.
 func TestPlayUncleanSourceRecoveryWaits(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, 43)
-	p.write(p.a, 3)
-	p.behind(p.a, 1)
-	p.write(p.a, 1)
-	p.follows(p.b)
+	p := begin(t, 43, "a writes 3, a leaves 1, a writes 1, b follows")
 	p.set(p.b, metadata.MirrorULEConfig, "true")
 	away := p.followers(p.b)[0]
 	away.kill(false)
@@ -181,8 +157,7 @@ func TestPlayUncleanSourceRecoveryWaits(t *testing.T) {
 	p.reaches(p.b, metadata.StateULERecovery)
 	p.pass(10*time.Second, func() bool { return p.state(p.b) == metadata.StateMirroring }, "it went on without a replica")
 	away.start()
-	p.caughtUp(p.b)
-	p.whole(p.a)
+	p.run("b catches up, a rises")
 	p.settles()
 }
 
@@ -190,16 +165,11 @@ func TestPlayUncleanSourceRecoveryWaits(t *testing.T) {
 // records is of the log as it is then.
 func TestPlayUncleanSourceThenStop(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, 44)
-	p.write(p.a, 4)
-	p.behind(p.a, 1)
-	p.write(p.a, 1)
-	p.follows(p.b)
+	p := begin(t, 44, "a writes 4, a leaves 1, a writes 1, b follows")
 	p.set(p.b, metadata.MirrorULEConfig, "true")
 	p.loses(p.a, 1, 2)
 	e := p.partition(p.a).LeaderEpoch
-	p.caughtUp(p.b)
-	p.stop(p.b)
+	p.run("b catches up, b stops")
 	if r := p.record(p.b); r.LME != e || r.LMO != 6 {
 		p.fatal("last mirrored %+v, want epoch %d, offset 6", r, e)
 	}
@@ -212,8 +182,7 @@ func TestPlayUncleanSourceThenStop(t *testing.T) {
 // the option on: it waits for the one that led in between. All are equal in the end.
 func TestPlayUncleanBothSides(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, 45)
-	p.write(p.a, 1)
+	p := begin(t, 45, "a writes 1")
 	p.behind(p.a, 1) // s0; 2 is s1
 	p.a.brokers[3].kill(false)
 	p.isr(p.a, 1)
@@ -231,14 +200,12 @@ func TestPlayUncleanBothSides(t *testing.T) {
 	p.write(p.b, 2)
 	// 2 has 0, 1 of the first leadership; 1 and 3 are down when it is elected.
 	p.a.brokers[1].kill(false)
-	p.uncleanly(p.a, 2)
-	p.write(p.a, 6)
+	p.run("a trusts 2, a writes 6")
 	p.set(p.a, metadata.MirrorULEConfig, "true")
 	p.want(p.a, "start", metadata.DesiredMirroring)
 	p.pass(5*time.Second, func() bool { return p.state(p.a) == metadata.StateMirroring }, "the gate opened without the others")
 	p.start(p.a)
-	p.caughtUp(p.a)
-	p.whole(p.a)
+	p.run("a catches up, a rises")
 	p.comesToHold(p.a, p.as(p.b))
 	p.settles()
 }
@@ -247,20 +214,9 @@ func TestPlayUncleanBothSides(t *testing.T) {
 // it fetches anything.
 func TestPlayUncleanSourceWhilePaused(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, 46)
-	p.write(p.a, 4)
-	p.behind(p.a, 1)
-	p.write(p.a, 1)
-	p.follows(p.b)
+	p := begin(t, 46, "a writes 4, a leaves 1, a writes 1, b follows")
 	p.set(p.b, metadata.MirrorULEConfig, "true")
-	p.want(p.b, "pause", metadata.DesiredPaused)
-	p.reaches(p.b, metadata.StatePaused)
-	p.back(p.a)
-	p.uncleanly(p.a, 1)
-	p.write(p.a, 3)
-	p.whole(p.a)
-	p.want(p.b, "resume", metadata.DesiredMirroring)
-	p.caughtUp(p.b)
+	p.run("b pauses, a heals, a trusts 1, a writes 3, a rises, b resumes, b catches up")
 	p.comesToHold(p.b, p.as(p.a))
 	if p.cuts(p.b) != 1 {
 		p.fatal("%d cuts", p.cuts(p.b))
@@ -280,22 +236,17 @@ func TestPlayUncleanDestination(t *testing.T) {
 				if first > 0 {
 					p.write(p.a, first)
 				}
-				p.follows(p.b)
-				p.behind(p.b, 13)
-				p.write(p.a, 4)
-				p.caughtUp(p.b)
+				p.run("b follows, b leaves 13, a writes 4, b catches up")
 				if paused {
 					p.want(p.b, "pause", metadata.DesiredPaused)
 					p.reaches(p.b, metadata.StatePaused)
 				}
-				p.back(p.b)
-				p.uncleanly(p.b, 13)
+				p.run("b heals, b trusts 13")
 				if paused {
 					p.pass(3*time.Second, func() bool { return p.end(p.b.brokers[13]) > int64(first) }, "a paused mirror fetched")
 					p.want(p.b, "resume", metadata.DesiredMirroring)
 				}
-				p.caughtUp(p.b)
-				p.whole(p.b)
+				p.run("b catches up, b rises")
 				p.comesToHold(p.b, p.as(p.a))
 				if p.cuts(p.b) != 1 {
 					p.fatal("%d cuts", p.cuts(p.b))
@@ -311,21 +262,9 @@ func TestPlayUncleanDestination(t *testing.T) {
 // history has.
 func TestPlayUncleanDestinationThenFailback(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, 48)
-	p.write(p.a, 3)
-	p.follows(p.b)
-	p.behind(p.b, 13)
-	p.write(p.a, 3)
-	p.caughtUp(p.b)
-	p.stop(p.b)
-	p.write(p.b, 2)
-	p.write(p.a, 1)
-	p.back(p.b)
-	p.uncleanly(p.b, 13)
-	p.write(p.b, 2)
+	p := begin(t, 48, "a writes 3, b follows, b leaves 13, a writes 3, b catches up, b stops, b writes 2, a writes 1, b heals, b trusts 13, b writes 2")
 	e := p.partition(p.b).LeaderEpoch
-	p.whole(p.b)
-	p.follows(p.a)
+	p.run("b rises, a follows")
 	p.comesToHold(p.a, func() string { return fmt.Sprintf("0@0 1@0 2@0 3@%d 4@%d", e, e) })
 	p.settles()
 }
@@ -334,12 +273,7 @@ func TestPlayUncleanDestinationThenFailback(t *testing.T) {
 // both go on when it is back.
 func TestPlayNoUncleanDestination(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, 49)
-	p.write(p.a, 2)
-	p.follows(p.b)
-	p.behind(p.b, 13)
-	p.write(p.a, 1)
-	p.caughtUp(p.b)
+	p := begin(t, 49, "a writes 2, b follows, b leaves 13, a writes 1, b catches up")
 	for _, id := range []int32{11, 12} {
 		p.b.brokers[id].kill(false)
 	}
@@ -358,9 +292,7 @@ func TestPlayEpochJump(t *testing.T) {
 	for _, how := range []string{"jump", "jump while paused", "fifty elections"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			p := newPlay(t, 50)
-			p.write(p.a, 2)
-			p.follows(p.b)
+			p := begin(t, 50, "a writes 2, b follows")
 			seen := p.states(p.b)
 			a := p.listen(p.b)
 			switch how {
@@ -405,11 +337,7 @@ func TestPlayEpochJump(t *testing.T) {
 // MIR-085: five elections at B without a new record leave no epoch in any log of it.
 func TestPlayElectionsHere(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, 51)
-	p.write(p.a, 2)
-	p.elect(p.a)
-	p.write(p.a, 2)
-	p.follows(p.b)
+	p := begin(t, 51, "a writes 2, a elects, a writes 2, b follows")
 	for range 5 {
 		p.elect(p.b)
 	}
@@ -420,8 +348,7 @@ func TestPlayElectionsHere(t *testing.T) {
 			p.fatal("broker %d has epochs %s, the source %s", id, got, want)
 		}
 	}
-	p.write(p.a, 1)
-	p.caughtUp(p.b)
+	p.run("a writes 1, b catches up")
 	p.settles()
 }
 
@@ -430,9 +357,7 @@ func TestPlayElectionsHere(t *testing.T) {
 // (The checker knows who may append: GI-15.)
 func TestPlayDeposedMirrorLeader(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, 52)
-	p.write(p.a, 2)
-	p.follows(p.b)
+	p := begin(t, 52, "a writes 2, b follows")
 	old := p.leader(p.b)
 	old.proc.pausedUntil = p.loop.now + sessionTimeout + 4*time.Second
 	p.append(p.a, 2) // answers the fetch that waits; the answer waits for the process
@@ -451,18 +376,14 @@ func TestPlayDeposedMirrorLeader(t *testing.T) {
 // the old one had committed. B cuts nothing and nothing falls.
 func TestPlayLaggingHighWatermark(t *testing.T) {
 	for seed := range uint64(4) {
-		p := newPlay(t, 53+seed)
-		p.write(p.a, 2)
-		p.follows(p.b)
-		p.append(p.a, 1)
+		p := begin(t, 53+seed, "a writes 2, b follows, a appends 1")
 		p.wait("B has it", func() bool { return p.ends(p.b)[0] == 3 })
 		p.leader(p.a).kill(false)
 		p.pass(20*time.Second, func() bool {
 			l := p.b.brokers[p.partition(p.b).Leader]
 			return p.end(l) < 3 || p.state(p.b) == metadata.StateFailed && strings.Contains(p.record(p.b).ErrorMessage, "lost")
 		}, "B cut, or believes that something was lost")
-		p.write(p.a, 1)
-		p.caughtUp(p.b)
+		p.run("a writes 1, b catches up")
 		if p.cuts(p.b) != 0 {
 			p.fatal("%d cuts", p.cuts(p.b))
 		}
@@ -475,9 +396,7 @@ func TestPlayLaggingHighWatermark(t *testing.T) {
 // leader; and both without power, with the follower's tail lost and it back first.
 func TestPlayAlternateCrashes(t *testing.T) {
 	for _, power := range []bool{false, true} {
-		p := newPlay(t, 60)
-		p.write(p.a, 2)
-		p.follows(p.b)
+		p := begin(t, 60, "a writes 2, b follows")
 		l, f := p.leader(p.b), p.followers(p.b)[0]
 		p.append(p.a, 1)
 		p.wait("the follower has it and knows less", func() bool { return p.end(f) == 3 && f.log(p.id, 0).hw == 2 })
@@ -498,9 +417,7 @@ func TestPlayAlternateCrashes(t *testing.T) {
 			p.pass(time.Second, nil, "")
 			l.start()
 		}
-		p.whole(p.b)
-		p.linked(true)
-		p.caughtUp(p.b)
+		p.run("b rises, link healed, b catches up")
 		p.comesToHold(p.b, p.as(p.a))
 		p.settles()
 	}
@@ -513,9 +430,7 @@ func TestPlayAlternateCrashes(t *testing.T) {
 // that, and what they take over of it is below (GI-14, after each event).
 func TestPlayFastElections(t *testing.T) {
 	for _, w := range []int{0, 1} { // an ordinary topic with a mirror of it, and one that was failed over
-		p := newPlay(t, 61)
-		p.write(p.a, 2)
-		p.follows(p.b)
+		p := begin(t, 61, "a writes 2, b follows")
 		c := p.w[w]
 		if w == 1 {
 			p.stop(p.b)
