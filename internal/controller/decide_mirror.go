@@ -249,8 +249,7 @@ func startOne(img *metadata.Image, c startTopic) ([]Change, error) {
 	if t.Internal {
 		return nil, fmt.Errorf("%w: it is an internal topic of this cluster", ErrInvalidRequest)
 	}
-	// A source without topic ids is matched by name (W13).
-	if !c.Topic.ID.IsZero() && c.Topic.ID != t.ID {
+	if !t.ID.IsTopicOf(c.Topic.ID) {
 		return nil, fmt.Errorf("%w: here %s, on the source %s; delete it here to mirror it (W15)", ErrInconsistentTopicID, t.ID, c.Topic.ID)
 	}
 	a := t.Attachment()
@@ -306,7 +305,7 @@ func createMirrorTopic(img *metadata.Image, c startTopic) ([]Change, error) {
 	}
 	id := c.Topic.ID
 	if id.IsZero() {
-		id = c.NewID
+		id = c.NewID.WithoutSource()
 	}
 	configs, _ := sourceConfigs(c.Topic.Configs)
 	changes := []Change{setAttachment{ID: id, Value: metadata.Attachment{Mirror: c.Mirror, Desired: metadata.DesiredMirroring}.Value()}}

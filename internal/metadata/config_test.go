@@ -238,3 +238,24 @@ func TestTopicID(t *testing.T) {
 		t.Error("zero and one are Kafka's own")
 	}
 }
+
+// MIR-433: an id that was given to the topic of a source without ids goes with any that the
+// source tells later, and no other id does, whatever version it has.
+func TestIsTopicOf(t *testing.T) {
+	drawn, other := TopicID{1, 6: 0x4a, 15: 1}, TopicID{1, 6: 0x8a, 15: 2}
+	given := drawn.WithoutSource()
+	for _, c := range []struct {
+		ours, source TopicID
+		want         bool
+	}{
+		{drawn, drawn, true}, {drawn, TopicID{}, true}, {drawn, other, false}, {other, drawn, false},
+		{given, given, true}, {given, TopicID{}, true}, {given, drawn, true}, {given, other, true}, {drawn, given, false},
+	} {
+		if got := c.ours.IsTopicOf(c.source); got != c.want {
+			t.Errorf("%v here, %v on the source: %v", c.ours, c.source, got)
+		}
+	}
+	if given.Reserved() || given.String()[0] == '-' || given == drawn || given != given.WithoutSource() {
+		t.Errorf("given %v", given)
+	}
+}

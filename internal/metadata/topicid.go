@@ -52,6 +52,26 @@ func (id TopicID) String() string { return base64.RawURLEncoding.EncodeToString(
 // IsZero reports the id that means "none": a source without topic ids (W13).
 func (id TopicID) IsZero() bool { return id == TopicID{} }
 
+// nameless is how ids begin that WithoutSource makes.
+var nameless = [4]byte{0x6e, 0x6f, 0x69, 0x64}
+
+// WithoutSource is id as one that is given here to the topic of a source that tells no
+// ids (W13). It is told from all that clusters draw by its beginning and by its version,
+// 8: a source that tells ids after an update gives each of its topics one that is not
+// ours, and the topic is the same all the same.
+func (id TopicID) WithoutSource() TopicID {
+	copy(id[:], nameless[:])
+	id[6] = id[6]&0x0f | 0x80
+	return id
+}
+
+// IsTopicOf reports whether a topic with this id here can be the one that the source
+// tells that id of: it is the same, the source tells none (zero), or it told none when
+// ours was given. Topics without a common id are matched by name.
+func (id TopicID) IsTopicOf(source TopicID) bool {
+	return source == id || source.IsZero() || [4]byte(id[:4]) == nameless && id[6]>>4 == 8
+}
+
 // Reserved reports an id that no topic of ours may carry.
 func (id TopicID) Reserved() bool {
 	for _, r := range reservedTopicIDs {

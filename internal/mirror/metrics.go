@@ -23,15 +23,16 @@ const (
 	metricSourceEnd   = "lockstep_mirror_source_end"        // mirror, topic, partition
 	metricFetchAge    = "lockstep_mirror_fetch_age_seconds" // mirror, topic, partition
 	metricRepaired    = "lockstep_mirror_ranges_repaired_total"
-	metricCut         = "lockstep_mirror_records_cut_total"   // –
-	metricGaps        = "lockstep_mirror_gaps_total"          // –
-	metricBumps       = "lockstep_mirror_epoch_bumps_total"   // –
-	metricSync        = "lockstep_mirror_sync_total"          // mirror, task
-	metricSyncErrors  = "lockstep_mirror_sync_errors_total"   // mirror, task
-	metricSyncAge     = "lockstep_mirror_sync_age_seconds"    // mirror, task
-	metricTopics      = "lockstep_mirror_topics"              // mirror
-	metricGroupErrors = "lockstep_mirror_group_errors_total"  // mirror
-	metricGroups      = "lockstep_mirror_groups_synced_total" // mirror
+	metricCut         = "lockstep_mirror_records_cut_total"          // –
+	metricAborted     = "lockstep_mirror_transactions_aborted_total" // –
+	metricGaps        = "lockstep_mirror_gaps_total"                 // –
+	metricBumps       = "lockstep_mirror_epoch_bumps_total"          // –
+	metricSync        = "lockstep_mirror_sync_total"                 // mirror, task
+	metricSyncErrors  = "lockstep_mirror_sync_errors_total"          // mirror, task
+	metricSyncAge     = "lockstep_mirror_sync_age_seconds"           // mirror, task
+	metricTopics      = "lockstep_mirror_topics"                     // mirror
+	metricGroupErrors = "lockstep_mirror_group_errors_total"         // mirror
+	metricGroups      = "lockstep_mirror_groups_synced_total"        // mirror
 )
 
 // stateNumbers lists the states with UNKNOWN first, as they are counted.
@@ -43,6 +44,7 @@ var stateNumbers = [...]metadata.MirrorState{
 
 type managerMetrics struct {
 	recordsCut *metrics.Counter
+	aborted    *metrics.Counter // of the source's transactions, by failovers
 	repaired   *metrics.Counter
 	gaps       *metrics.Counter
 	bumps      *metrics.Counter
@@ -50,7 +52,7 @@ type managerMetrics struct {
 
 func (m *Manager) initMetrics() {
 	m.metrics = managerMetrics{
-		recordsCut: obs.Counter(metricCut), repaired: obs.Counter(metricRepaired), gaps: obs.Counter(metricGaps), bumps: obs.Counter(metricBumps),
+		recordsCut: obs.Counter(metricCut), aborted: obs.Counter(metricAborted), repaired: obs.Counter(metricRepaired), gaps: obs.Counter(metricGaps), bumps: obs.Counter(metricBumps),
 	}
 	for i, state := range stateNumbers {
 		m.gauge(metricPartitions, func() float64 { return float64(m.stateCounts[i].Load()) }, "state", stateLabel(state))

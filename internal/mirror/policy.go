@@ -40,7 +40,7 @@ func (builtinUnclean) DecideUncleanElection(_ context.Context, q *sdk.UncleanEle
 	return sdk.UncleanElectionDecision{
 		Action: sdk.UncleanFail,
 		Text: fmt.Sprintf("%s is mirrored up to %d, but the source's history leaves ours at %d (an unclean leader election there); "+
-			"nothing was cut, because %s is false; recover or start the topic to cut %d records and go on",
+			"nothing was cut, because %s is false; recover or start the topic to go on without them: %d records are cut, or all where the source tells no last mirrored epoch",
 			q.Key, q.LogEnd, q.Diverging.End, metadata.MirrorULEConfig, q.LogEnd-q.Diverging.End),
 	}, nil
 }

@@ -20,6 +20,7 @@ type syncState struct {
 	missing map[string]int                 // rounds in which a topic was not on the source (W17)
 	configs map[string]map[string]struct{} // keys that the sync has set, by topic (W48)
 	told    map[string]string              // what was last logged about a subject
+	ids     map[string]metadata.TopicID    // of source topics that have another id here (W13)
 }
 
 // minRefreshGap keeps partitions that fail one after another from asking the
@@ -32,7 +33,7 @@ func (p *peer) refreshLoop() {
 	defer p.done.Done()
 	p.sync = syncState{
 		missing: make(map[string]int), configs: make(map[string]map[string]struct{}),
-		told: make(map[string]string),
+		told: make(map[string]string), ids: make(map[string]metadata.TopicID),
 	}
 	timer := p.m.o.Clock.NewTimer(p.m.settings.Load().RefreshInterval)
 	defer timer.Stop()
@@ -221,9 +222,17 @@ func (p *peer) syncTopics(ctx context.Context, img *metadata.Image, attached []*
 		case st.Err != nil:
 			errs = append(errs, fmt.Errorf("source topic %s: %w", t.Name, st.Err))
 			continue
-		case st.ID != [16]byte{} && st.ID != t.ID:
+		case !t.ID.IsTopicOf(st.ID):
 			p.condemn(t, recreatedText(t.Name, st.ID, t.ID))
 			continue
+		case !metadata.TopicID(st.ID).IsZero() && st.ID != t.ID:
+			// The source tells ids since it was updated: that it is another topic from now
+			// on shows in a change.
+			if was, ok := p.sync.ids[t.Name]; ok && was != st.ID {
+				p.condemn(t, recreatedText(t.Name, st.ID, was))
+				continue
+			}
+			p.sync.ids[t.Name] = st.ID
 		}
 		p.compareCounts(t, st)
 		if n := int32(len(st.Partitions)); n > int32(len(t.Partitions)) {

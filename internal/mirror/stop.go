@@ -198,6 +198,7 @@ func (t *task) abortOpen(p *partition.Partition) (int, error) {
 		if err := t.append(p, marker); err != nil {
 			return 0, fmt.Errorf("abort the transaction of producer %d: %w", txn.ProducerID, err)
 		}
+		t.r.m.metrics.aborted.Inc()
 		t.log().Info("transaction of the source was aborted", "producer_id", txn.ProducerID, "producer_epoch", txn.Epoch, "offset", txn.First)
 	}
 	return len(open), nil

@@ -86,9 +86,10 @@ func (t *task) report(res outcome) {
 func failed(err error) outcome { return outcome{err: err, retryable: true} }
 
 // failedSource is failed for an error of a call to the source. An outage is
-// marked, because it is retried for ever (S16).
+// marked, because it is retried for ever (S16), and so is one of a single partition:
+// while nobody leads it there, nobody can be reached who has it.
 func failedSource(err error) outcome {
-	if source.ErrorClass(err) == source.Unreachable || errors.Is(err, context.DeadlineExceeded) {
+	if source.ErrorClass(err) == source.Unreachable || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errSourceNoLeader) {
 		return outcome{err: errors.New(unreachableText(err.Error())), retryable: true}
 	}
 	return outcome{err: err, retryable: true}
@@ -193,7 +194,7 @@ func (t *task) source(fresh bool) (location, outcome) {
 	if err != nil {
 		return location{}, failedSource(err)
 	}
-	if loc.key.TopicID != [16]byte{} && loc.key.TopicID != t.r.id.topic {
+	if !t.r.id.topic.IsTopicOf(loc.key.TopicID) {
 		return location{}, terminal("%s", recreatedText(t.r.key.topic, loc.key.TopicID, t.r.id.topic))
 	}
 	return loc, outcome{}

@@ -351,7 +351,7 @@ func (c *checker) commit(b *broker, g *ghost, l *memLog, i partition.Info) {
 			c.w.pair.reset(c, g, batch)
 		}
 		// Whoever began anew behind a batch cannot tell it from its repetition, as in Kafka.
-		if at, ok := g.seen[t.from]; ok && batch.HasProducerID() && at >= g.start && (g.m == nil || at >= g.m.reset) {
+		if at, ok := g.seen[t.from]; ok && batch.HasProducerID() && !batch.IsControl() && at >= g.start && (g.m == nil || at >= g.m.reset) {
 			c.fail("GI-40", "%v: batch %v of a producer is committed twice, at %d and %d", g, t.from, at, m.base)
 		}
 		g.seen[t.from] = m.base

@@ -50,7 +50,7 @@ func (p *play) listen(w *World) *asked {
 // ends are those of the replicas of w, its leader's first.
 func (p *play) ends(w *World) []int64 {
 	mp := p.partition(w)
-	all := []int64{end(w.brokers[max(mp.Leader, w.ids[0])].log(p.id, 0))}
+	all := []int64{end(w.brokers[max(mp.Leader, w.ids[0])].log(p.id, p.at))}
 	for _, b := range p.followers(w) {
 		all = append(all, p.end(b))
 	}
@@ -121,7 +121,7 @@ func stopped(p *play) {
 	}
 	p.start(p.b)
 	p.run("b reaches STOPPED, b rises")
-	r, l := p.record(p.b), p.leader(p.b).log(p.id, 0)
+	r, l := p.record(p.b), p.leader(p.b).log(p.id, p.at)
 	if r.LMO > 6 {
 		p.fatal("last mirrored: %+v", r)
 	}
@@ -175,7 +175,7 @@ func crashPoints() []crashPoint {
 		return e[0], slices.Min(e[1:]), slices.Max(e[1:])
 	}
 	bControls := func(p *play) (int, int) {
-		return controls(p.b.brokers[p.partition(p.b).Leader].log(p.id, 0), 0)
+		return controls(p.b.brokers[p.partition(p.b).Leader].log(p.id, p.at), 0)
 	}
 	return []crashPoint{
 		{"MIR-310", "the mirror stored, not seen by all", func(p *play) { p.write(p.a, 3) }, func(p *play) { p.wish(p.b, p.id, "start") },
@@ -200,7 +200,7 @@ func crashPoints() []crashPoint {
 		{"MIR-319", "a batch on all replicas, the high watermark not moved", toMirroring, func(p *play) { p.append(p.a, 1) },
 			func(p *play) bool {
 				leader, least, _ := bEnds(p)
-				return leader == 4 && least == 4 && p.led(p.b) && p.b.brokers[p.partition(p.b).Leader].mgr.ByID(p.id, 0).HighWatermark() == 3
+				return leader == 4 && least == 4 && p.led(p.b) && p.b.brokers[p.partition(p.b).Leader].mgr.ByID(p.id, p.at).HighWatermark() == 3
 			}, mirrorsOn},
 		{"MIR-320", "a raised epoch asked for, not stored", toMirroring, hears(jumpEpoch, there),
 			func(p *play) bool { return a.bump > 0 && p.partition(p.b).LeaderEpoch == a.leader }, mirrorsOn},
@@ -210,7 +210,7 @@ func crashPoints() []crashPoint {
 				if a.bump == 0 || mp.LeaderEpoch == a.leader || mp.Leader < 0 {
 					return false
 				}
-				x := p.b.brokers[mp.Leader].mgr.ByID(p.id, 0)
+				x := p.b.brokers[mp.Leader].mgr.ByID(p.id, p.at)
 				return x != nil && x.Info().LeaderEpoch < mp.LeaderEpoch
 			}, mirrorsOn},
 		{"MIR-321", "PAUSING stored, still fetching", toMirroring, func(p *play) { p.wish(p.b, p.id, "pause") },
@@ -268,7 +268,7 @@ func ordinary(p *play) {
 	p.whole(p.b)
 	p.wait("nothing is left of the mirror", func() bool {
 		t := p.b.store.image().TopicByID(p.id)
-		return t.MirrorName == "" && t.Partition(0).Mirror == nil && p.b.store.image().Mirror(mirrorName) == nil
+		return t.MirrorName == "" && t.Partition(p.at).Mirror == nil && p.b.store.image().Mirror(mirrorName) == nil
 	})
 	p.write(p.b, 1)
 }
@@ -491,7 +491,7 @@ func TestCrashBothClusters(t *testing.T) {
 			t.Parallel()
 			p := begin(t, 2000+seed, "a writes 3", metadata.DurabilityConfig, []string{"fsync", "replicated"}[seed%2], metadata.MirrorULEConfig, fmt.Sprint(seed%4 > 1))
 			p.a.writing = true
-			p.clients(p.a, p.id, 0)
+			p.clients(p.a, p.id, p.at)
 			p.follows(p.b)
 			p.pass(p.loop.between(time.Second, 3*time.Second), nil, "")
 			for _, w := range p.w {

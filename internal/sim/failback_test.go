@@ -162,7 +162,7 @@ func TestPlayFailbackAfterDelete(t *testing.T) {
 	if p.cuts(p.a) != 1 {
 		p.fatal("%d cuts", p.cuts(p.a))
 	}
-	p.holds(batches(p.leader(p.b).log(p.id, 0)), p.a)
+	p.holds(batches(p.leader(p.b).log(p.id, p.at)), p.a)
 	p.settles()
 }
 
@@ -176,12 +176,12 @@ func TestPlayFailbackOfTransactions(t *testing.T) {
 	p.stop(p.b)
 	x := p.leader(p.a)
 	p.loop.after(0, &x.proc, func() {
-		x.mgr.ByID(p.id, 0).AppendMarker(-1, markerOf(5), func(error) {})
+		x.mgr.ByID(p.id, p.at).AppendMarker(-1, markerOf(5), func(error) {})
 	})
 	p.wait("A commits", func() bool { return p.end(x) == 7 })
 	p.follows(p.a)
 	for _, id := range p.partition(p.a).Replicas {
-		l := p.a.brokers[id].log(p.id, 0)
+		l := p.a.brokers[id].log(p.id, p.at)
 		if open, known := l.OpenTxns(), l.Producers(); len(open) > 0 || len(known) > 0 {
 			p.fatal("broker %d: open %v, known %v", id, open, known)
 		}
@@ -199,12 +199,12 @@ func TestPlayCutInsideABatch(t *testing.T) {
 	p := begin(t, 7, "a writes 5, b follows, b stops")
 	three := record.Build(record.NoProducer(0), []record.Record{{}, {OffsetDelta: 1}, {OffsetDelta: 2}})
 	x := p.leader(p.a)
-	p.loop.after(0, &x.proc, func() { x.mgr.ByID(p.id, 0).Produce(three, produceAll, ignore) })
+	p.loop.after(0, &x.proc, func() { x.mgr.ByID(p.id, p.at).Produce(three, produceAll, ignore) })
 	p.wait("a batch of three", func() bool { e := p.ends(p.a); return e[0] == 8 && e[1] == 8 && e[2] == 8 })
 	p.telling = func(l *source.LastMirrored) { l.Offset = 6 }
 	p.run("a starts, a reaches MIRRORING")
 	p.telling = nil
 	p.caughtUp(p.a)
-	p.holds(batches(p.leader(p.b).log(p.id, 0)), p.a)
+	p.holds(batches(p.leader(p.b).log(p.id, p.at)), p.a)
 	p.settles()
 }

@@ -29,8 +29,8 @@ func (p *play) gateStaysClosed(d time.Duration, target int64) {
 			return true
 		}
 		for _, b := range append(p.followers(p.a), p.a.brokers[max(1, p.partition(p.a).Leader)]) {
-			x := b.mgr.ByID(p.id, 0)
-			if l := b.log(p.id, 0); l.hw > l.end || x != nil && x.Info().Leader && x.HighWatermark() > p.end(b) {
+			x := b.mgr.ByID(p.id, p.at)
+			if l := b.log(p.id, p.at); l.hw > l.end || x != nil && x.Info().Leader && x.HighWatermark() > p.end(b) {
 				return true
 			}
 		}
@@ -49,7 +49,7 @@ func TestPlayGate(t *testing.T) {
 	toFailback(p)
 	p.want(p.a, "start", metadata.DesiredMirroring)
 	p.wait("the gate opens", func() bool {
-		if x := p.a.brokers[p.partition(p.a).Leader].mgr.ByID(p.id, 0); x.HighWatermark() > x.Info().LogEnd {
+		if x := p.a.brokers[p.partition(p.a).Leader].mgr.ByID(p.id, p.at); x.HighWatermark() > x.Info().LogEnd {
 			p.fatal("high watermark %d above the end %d", x.HighWatermark(), x.Info().LogEnd)
 		}
 		return p.state(p.a) == metadata.StateMirroring
@@ -132,7 +132,7 @@ func TestPlayGateLeaderDiesAfterItsCut(t *testing.T) {
 	p.wait("another leads", func() bool { return p.partition(p.a).Leader != l.id && p.led(p.a) })
 	l.start()
 	p.run("a heals, a catches up, a rises")
-	p.holds(batches(p.leader(p.b).log(p.id, 0)), p.a)
+	p.holds(batches(p.leader(p.b).log(p.id, p.at)), p.a)
 	p.settles()
 }
 
@@ -149,12 +149,12 @@ func TestPlayGateAwayReplica(t *testing.T) {
 	p.run("a follows, b writes 3, a catches up")
 	away.start()
 	p.wait("it is back", func() bool {
-		if slices.Contains(p.partition(p.a).ISR, away.id) && !prefix(away.log(p.id, 0), p.leader(p.a).log(p.id, 0)) {
+		if slices.Contains(p.partition(p.a).ISR, away.id) && !prefix(away.log(p.id, p.at), p.leader(p.a).log(p.id, p.at)) {
 			p.fatal("in the ISR with records of its own")
 		}
 		return len(p.partition(p.a).ISR) == 3
 	})
-	p.holds(batches(p.leader(p.b).log(p.id, 0)), p.a)
+	p.holds(batches(p.leader(p.b).log(p.id, p.at)), p.a)
 	p.settles()
 }
 
@@ -165,7 +165,7 @@ func TestPlayGateCutIsLost(t *testing.T) {
 	p := newPlay(t, 25)
 	toFailback(p)
 	l := p.leader(p.a)
-	log := l.log(p.id, 0)
+	log := l.log(p.id, p.at)
 	before := *log
 	p.wish(p.a, p.id, "start")
 	p.wait("the leader cuts", func() bool { return p.end(l) == 6 })
@@ -178,7 +178,7 @@ func TestPlayGateCutIsLost(t *testing.T) {
 	}
 	p.start(p.a)
 	p.run("a catches up, a rises")
-	p.holds(batches(p.leader(p.b).log(p.id, 0)), p.a)
+	p.holds(batches(p.leader(p.b).log(p.id, p.at)), p.a)
 	p.settles()
 }
 
@@ -193,9 +193,9 @@ func TestPlayGateReassignment(t *testing.T) {
 	p.wish(p.a, p.id, "start")
 	p.wait("the leader cuts", func() bool { return p.end(p.leader(p.a)) == 6 })
 	keep := slices.DeleteFunc(slices.Clone(p.partition(p.a).Replicas), func(id int32) bool { return id == out.id })
-	p.a.admin(controller.Reassign{Topic: "t1", Replicas: keep})
+	p.a.admin(controller.Reassign{Topic: "t1", Partition: p.at, Replicas: keep})
 	p.reaches(p.a, metadata.StateMirroring)
-	p.a.admin(controller.Reassign{Topic: "t1", Replicas: append(keep, out.id)})
+	p.a.admin(controller.Reassign{Topic: "t1", Partition: p.at, Replicas: append(keep, out.id)})
 	p.back(p.a)
 	p.wait("three replicas", func() bool { return len(p.partition(p.a).ISR) == 3 && !p.partition(p.a).Reassigning() })
 	p.caughtUp(p.a)
@@ -228,7 +228,7 @@ func TestPlayGateOfAll(t *testing.T) {
 	}
 	// It never comes back: the operator gives its replica to nobody, and recovers.
 	keep := slices.DeleteFunc(slices.Clone(p.partition(p.a).Replicas), func(id int32) bool { return id == away.id })
-	p.a.admin(controller.Reassign{Topic: "t1", Replicas: keep})
+	p.a.admin(controller.Reassign{Topic: "t1", Partition: p.at, Replicas: keep})
 	p.caughtUp(p.a)
 	away.start()
 	p.settles()
@@ -252,7 +252,7 @@ func TestPlayGateOfAllThenUncleanElections(t *testing.T) {
 		p.caughtUp(p.a)
 		p.uncleanly(p.a, id)
 		p.run("a rises, a catches up")
-		p.holds(batches(p.leader(p.b).log(p.id, 0)), p.a)
+		p.holds(batches(p.leader(p.b).log(p.id, p.at)), p.a)
 	}
 	p.settles()
 }

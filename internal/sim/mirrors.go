@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,7 +42,7 @@ func newMirrors(b *broker) *mirrors {
 			return &remote{b: b, w: b.w.other()}, nil
 		},
 		Clock: channelClock{procClock{b.w.loop, &b.proc}}, Logger: discard, Rand: rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())),
-		RefreshInterval: time.Second, RetryInitial: 100 * time.Millisecond, RetryMax: 3 * time.Second, RetryAttempts: 1000,
+		RefreshInterval: time.Second, RetryInitial: 100 * time.Millisecond, RetryMax: 3 * time.Second, RetryAttempts: cmp.Or(b.w.pair.o.Retries, 1000),
 		TruncationTimeout: 20 * time.Second,
 	}, mirror.ManualHooks{Fetcher: func(f *mirror.Fetcher) { x.fetchers = append(x.fetchers, &mirrorFetcher{x: x, f: f}) }})
 	if err != nil {

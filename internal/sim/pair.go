@@ -44,6 +44,7 @@ type move struct{ from, to metadata.MirrorState }
 type PairOptions struct {
 	Options
 	NoFaults bool
+	Retries  int // of a partition that FAILED; 0: more than a run can have
 }
 
 // PairResult is what a run of two clusters came to.

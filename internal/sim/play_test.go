@@ -25,12 +25,25 @@ type play struct {
 	t    *testing.T
 	a, b *World
 	id   metadata.TopicID
+	at   int32 // the partition that all is about now
 }
 
 // newPlay forms both clusters and makes the topic; configs are key, value, ….
 func newPlay(t *testing.T, seed uint64, configs ...string) *play {
 	t.Helper()
-	p := &play{pair: foundPair(PairOptions{Options: Options{Seed: seed, Brokers: 3}, NoFaults: true}), t: t}
+	return newWidePlay(t, seed, 1, configs...)
+}
+
+// newWidePlay is newPlay with a topic of several partitions.
+func newWidePlay(t *testing.T, seed uint64, partitions int32, configs ...string) *play {
+	t.Helper()
+	return newPlayOf(t, seed, 3, partitions, configs...)
+}
+
+// newPlayOf is newWidePlay with clusters of so many brokers.
+func newPlayOf(t *testing.T, seed uint64, brokers int, partitions int32, configs ...string) *play {
+	t.Helper()
+	p := &play{pair: foundPair(PairOptions{Options: Options{Seed: seed, Brokers: brokers}, NoFaults: true}), t: t}
 	p.a, p.b = p.w[0], p.w[1]
 	t.Cleanup(p.close)
 	for _, k := range doings {
@@ -53,7 +66,11 @@ func newPlay(t *testing.T, seed uint64, configs ...string) *play {
 		all[configs[i]] = configs[i+1]
 	}
 	p.a.topics = p.topics
-	p.a.admin(controller.NewTopic{NewID: p.id, CreateTopic: controller.CreateTopic{Name: "t1", Assignment: map[int32][]int32{0: {1, 2, 3}}, Configs: all}})
+	replicas := make(map[int32][]int32)
+	for i := range partitions {
+		replicas[i] = []int32{1, 2, 3}
+	}
+	p.a.admin(controller.NewTopic{NewID: p.id, CreateTopic: controller.CreateTopic{Name: "t1", Assignment: replicas, Configs: all}})
 	p.wait("the topic is there", func() bool { return p.a.allThere() && p.partition(p.a) != nil && p.led(p.a) })
 	return p
 }
@@ -109,14 +126,14 @@ func (p *play) pass(d time.Duration, never func() bool, what string) {
 	}
 }
 
-func (p *play) partition(w *World) *metadata.Partition { return w.store.image().Partition(p.id, 0) }
+func (p *play) partition(w *World) *metadata.Partition { return w.store.image().Partition(p.id, p.at) }
 
 func (p *play) led(w *World) bool {
 	mp := p.partition(w)
 	if mp == nil || mp.Leader < 0 {
 		return false
 	}
-	x := w.brokers[mp.Leader].mgr.ByID(p.id, 0)
+	x := w.brokers[mp.Leader].mgr.ByID(p.id, p.at)
 	return x != nil && x.Info().Leader && x.Info().LeaderEpoch == mp.LeaderEpoch
 }
 
@@ -140,15 +157,15 @@ func (p *play) followers(w *World) (all []*broker) {
 
 func (p *play) state(w *World) metadata.MirrorState {
 	t := w.store.image().TopicByID(p.id)
-	if t.Partition(0) == nil {
+	if t.Partition(p.at) == nil {
 		return metadata.StateUnknown
 	}
-	return t.MirrorState(t.Partition(0))
+	return t.MirrorState(t.Partition(p.at))
 }
 
 func (p *play) record(w *World) *metadata.MirrorPartition {
 	t := w.store.image().TopicByID(p.id)
-	if r := t.MirrorPartition(t.Partition(0)); r != nil {
+	if r := t.MirrorPartition(t.Partition(p.at)); r != nil {
 		return r
 	}
 	return &metadata.MirrorPartition{State: metadata.StateUnknown}
@@ -160,7 +177,7 @@ func (p *play) reaches(w *World, s metadata.MirrorState) {
 	p.wait("state "+s.String()+" in "+w.name, func() bool { return p.state(w) == s })
 }
 
-func (p *play) end(b *broker) int64 { return end(b.log(p.id, 0)) }
+func (p *play) end(b *broker) int64 { return end(b.log(p.id, p.at)) }
 
 // ISR waits for the ISR of the partition in w to have n members.
 func (p *play) isr(w *World, n int) {
@@ -175,7 +192,7 @@ func (p *play) write(w *World, n int) {
 	want := p.end(b) + int64(n)
 	p.append(w, n)
 	p.wait("written to "+w.name, func() bool {
-		return p.led(w) && w.brokers[p.partition(w).Leader].mgr.ByID(p.id, 0).HighWatermark() >= want
+		return p.led(w) && w.brokers[p.partition(w).Leader].mgr.ByID(p.id, p.at).HighWatermark() >= want
 	})
 }
 
@@ -183,7 +200,7 @@ func (p *play) write(w *World, n int) {
 func (p *play) append(w *World, n int) {
 	p.t.Helper()
 	for range n {
-		p.produce(w, record.NoProducer(p.loop.time().UnixMilli()))
+		p.produce(w, record.NoProducer(procClock{p.loop, &p.leader(w).proc}.Now().UnixMilli()))
 	}
 }
 
@@ -197,7 +214,7 @@ func (p *play) produce(w *World, h record.BuildHeader) {
 		refused = nil
 		body := record.Build(h, []record.Record{{Value: []byte(w.name)}})
 		p.loop.after(0, &b.proc, func() {
-			b.mgr.ByID(p.id, 0).Produce(body, partition.ProduceOptions{Acks: 1}, func(_ partition.ProduceResult, err error) { refused = err })
+			b.mgr.ByID(p.id, p.at).Produce(body, partition.ProduceOptions{Acks: 1}, func(_ partition.ProduceResult, err error) { refused = err })
 		})
 		p.wait("a record in the log", func() bool { return refused != nil || p.end(b) > at })
 		if refused == nil {
@@ -247,13 +264,13 @@ func (p *play) caughtUp(w *World) {
 		if p.state(w) != metadata.StateMirroring || !p.led(w) || !p.led(w.other()) {
 			return false
 		}
-		there := p.leader(w.other()).mgr.ByID(p.id, 0).HighWatermark()
+		there := p.leader(w.other()).mgr.ByID(p.id, p.at).HighWatermark()
 		for _, id := range p.partition(w).ISR {
-			if x := w.brokers[id].mgr.ByID(p.id, 0); x == nil || p.end(w.brokers[id]) != there {
+			if x := w.brokers[id].mgr.ByID(p.id, p.at); x == nil || p.end(w.brokers[id]) != there {
 				return false
 			}
 		}
-		return p.leader(w).mgr.ByID(p.id, 0).HighWatermark() == there
+		return p.leader(w).mgr.ByID(p.id, p.at).HighWatermark() == there
 	})
 }
 
@@ -282,10 +299,10 @@ func (p *play) elect(w *World) {
 func (p *play) electTo(w *World, id int32) {
 	p.t.Helper()
 	order := append([]int32{id}, slices.DeleteFunc(slices.Clone(p.partition(w).Replicas), func(r int32) bool { return r == id })...)
-	w.admin(controller.Reassign{Topic: "t1", Replicas: order})
+	w.admin(controller.Reassign{Topic: "t1", Partition: p.at, Replicas: order})
 	p.wait("another order of replicas", func() bool { return slices.Equal(p.partition(w).Replicas, order) && !p.partition(w).Reassigning() })
 	for range 10 {
-		w.admin(controller.ElectLeader{Topic: "t1"})
+		w.admin(controller.ElectLeader{Topic: "t1", Partition: p.at})
 		if p.happens(3*time.Second, func() bool { return p.partition(w).Leader == id && p.led(w) }) {
 			return
 		}
@@ -363,7 +380,7 @@ func (p *play) logs() string {
 		}
 		fmt.Fprintf(&b, "cluster %s: leader %d@%d, ISR %v, %v wanted %v, %s\n", w.name, mp.Leader, mp.LeaderEpoch, mp.ISR, p.state(w), p.desired(w), p.record(w).ErrorMessage)
 		for _, id := range mp.Replicas {
-			fmt.Fprintf(&b, "  %d: %s\n", id, batches(w.brokers[id].log(p.id, 0)))
+			fmt.Fprintf(&b, "  %d: %s\n", id, batches(w.brokers[id].log(p.id, p.at)))
 		}
 	}
 	return b.String()
@@ -374,7 +391,7 @@ func (p *play) holds(want string, on ...*World) {
 	p.t.Helper()
 	for _, w := range on {
 		for _, id := range p.partition(w).Replicas {
-			if got := batches(w.brokers[id].log(p.id, 0)); got != want {
+			if got := batches(w.brokers[id].log(p.id, p.at)); got != want {
 				p.fatal("broker %d of %s has\n%s, want\n%s", id, w.name, got, want)
 			}
 		}
@@ -386,13 +403,13 @@ func (p *play) comesToHold(w *World, want func() string) {
 	p.t.Helper()
 	p.wait("the same log on every replica of "+w.name, func() bool {
 		log := want()
-		return p.led(w) && !slices.ContainsFunc(p.partition(w).Replicas, func(id int32) bool { return batches(w.brokers[id].log(p.id, 0)) != log })
+		return p.led(w) && !slices.ContainsFunc(p.partition(w).Replicas, func(id int32) bool { return batches(w.brokers[id].log(p.id, p.at)) != log })
 	})
 }
 
 // as is what the leader of w has.
 func (p *play) as(w *World) func() string {
-	return func() string { return batches(w.brokers[max(p.partition(w).Leader, w.ids[0])].log(p.id, 0)) }
+	return func() string { return batches(w.brokers[max(p.partition(w).Leader, w.ids[0])].log(p.id, p.at)) }
 }
 
 // whole waits until all replicas of w are in sync.
@@ -415,6 +432,8 @@ func (p *play) settles() {
 
 // cuts is how many versions the timeline in w has had, less one: how often something was
 // cut that had been committed.
-func (p *play) cuts(w *World) int { return w.check.ghost(segment.LogID{Topic: p.id}).version }
+func (p *play) cuts(w *World) int {
+	return w.check.ghost(segment.LogID{Topic: p.id, Partition: p.at}).version
+}
 
-func segmentID(p *play) segment.LogID { return segment.LogID{Topic: p.id} }
+func segmentID(p *play) segment.LogID { return segment.LogID{Topic: p.id, Partition: p.at} }

@@ -29,13 +29,13 @@ func TestPlayStopWithTransactions(t *testing.T) {
 	t.Parallel()
 	p := newPlay(t, 70)
 	toStop(p)
-	if info := p.leader(p.b).mgr.ByID(p.id, 0).Info(); info.LastStable != 2 {
+	if info := p.leader(p.b).mgr.ByID(p.id, p.at).Info(); info.LastStable != 2 {
 		p.fatal("before the stop: %+v", info)
 	}
 	p.stop(p.b)
 	d := p.partition(p.b).LeaderEpoch
 	p.comesToHold(p.b, func() string { return fmt.Sprintf("0@0 1@0 2@0 3@0 4@0 5@0 6@%dA 7@%dA 8@%dR", d, d, d) })
-	info, l := p.leader(p.b).mgr.ByID(p.id, 0).Info(), p.leader(p.b).log(p.id, 0)
+	info, l := p.leader(p.b).mgr.ByID(p.id, p.at).Info(), p.leader(p.b).log(p.id, p.at)
 	if info.LastStable != 9 || info.HighWatermark != 9 || len(l.OpenTxns()) > 0 || len(l.Producers()) > 0 {
 		p.fatal("after the stop: %+v, open %v, known %v", info, l.OpenTxns(), l.Producers())
 	}
@@ -43,7 +43,7 @@ func TestPlayStopWithTransactions(t *testing.T) {
 		p.fatal("aborted: %v", a)
 	}
 	p.produce(p.b, record.BuildHeader{ProducerID: 5, BaseTimestamp: p.loop.time().UnixMilli()})
-	if l = p.leader(p.b).log(p.id, 0); l.end != 10 {
+	if l = p.leader(p.b).log(p.id, p.at); l.end != 10 {
 		p.fatal("the write of producer 5 was taken for a duplicate: end %d", l.end)
 	}
 	p.settles()
@@ -68,7 +68,7 @@ func TestPlayStopWhileBehind(t *testing.T) {
 				p.fatal("it took %v", took)
 			}
 			lo := p.record(p.b).LMO
-			there, here := p.a.brokers[1].log(p.id, 0), p.leader(p.b).log(p.id, 0)
+			there, here := p.a.brokers[1].log(p.id, p.at), p.leader(p.b).log(p.id, p.at)
 			if lo < 4 || dead && lo != 4 {
 				p.fatal("the stop line is at %d", lo)
 			}
@@ -110,7 +110,7 @@ func TestPlayStopOutOfFailed(t *testing.T) {
 			if how != "source gone" {
 				p.wait("for good", func() bool { return p.record(p.b).RetryAttempt < 0 })
 			}
-			l := p.leader(p.b).log(p.id, 0)
+			l := p.leader(p.b).log(p.id, p.at)
 			end, last := l.end, l.batches[len(l.batches)-1].epoch
 			p.stop(p.b)
 			if r := p.record(p.b); r.LME != last || r.LMO != end || r.RetryAttempt != 0 {
@@ -160,7 +160,7 @@ func TestPlayIntentStays(t *testing.T) {
 				p.want(p.b, "pause", metadata.DesiredPaused)
 				p.reaches(p.b, state)
 			}
-			before := batches(p.leader(p.b).log(p.id, 0))
+			before := batches(p.leader(p.b).log(p.id, p.at))
 			p.pass(2*time.Second, nil, "") // a request is under way
 			asked := 0
 			p.fetching = func(b *broker, answers []mirrorFetched) { asked += len(answers) }
@@ -198,11 +198,11 @@ func TestPlayWritersThroughAStop(t *testing.T) {
 		p := newPlay(t, 76+seed)
 		toStop(p)
 		p.b.writing = true
-		p.clients(p.b, p.id, 0)
+		p.clients(p.b, p.id, p.at)
 		p.pass(time.Second, func() bool { return p.b.acked > 0 }, "a write to a mirror")
 		p.want(p.b, "stop", metadata.DesiredStopped)
 		p.wait("a write is taken", func() bool { return p.b.acked > 0 })
-		l := p.leader(p.b).log(p.id, 0)
+		l := p.leader(p.b).log(p.id, p.at)
 		reset := slices.IndexFunc(l.batches, func(m memBatch) bool { b := record.Batch(m.bytes); return b.IsControl() && m.base >= 8 })
 		first := slices.IndexFunc(l.batches, func(m memBatch) bool { return m.base >= 6 && !record.Batch(m.bytes).IsControl() })
 		if p.state(p.b) != metadata.StateStopped || reset < 0 || first <= reset {
@@ -249,7 +249,7 @@ func TestPlayStopWithoutController(t *testing.T) {
 	}
 	p.pass(2*time.Second, func() bool { // the brokers' sessions last so long
 		l := p.b.brokers[max(11, p.partition(p.b).Leader)]
-		x := l.mgr.ByID(p.id, 0)
+		x := l.mgr.ByID(p.id, p.at)
 		return x != nil && x.Info().Leader && !x.Info().ReadOnly || p.end(l) > 6
 	}, "it is written to before the stop line is stored")
 	for _, o := range p.b.offices {
@@ -392,7 +392,7 @@ func TestPlayMirrorFollowersCutOff(t *testing.T) {
 		p.b.net.isolate(l.id, f.id, true)
 	}
 	p.append(p.a, 2)
-	hw := func() int64 { return l.mgr.ByID(p.id, 0).HighWatermark() }
+	hw := func() int64 { return l.mgr.ByID(p.id, p.at).HighWatermark() }
 	p.wait("the leader has it", func() bool { return p.end(l) == 5 })
 	p.pass(time.Second, func() bool { return len(p.partition(p.b).ISR) == 3 && hw() > 3 }, "committed without the followers")
 	p.wait("they have left the ISR, and it is committed", func() bool { return len(p.partition(p.b).ISR) == 1 && hw() == 5 })
@@ -409,7 +409,7 @@ func TestPlayMirrorLeaderDies(t *testing.T) {
 	for seed := range uint64(6) {
 		p := begin(t, 92+seed, "a writes 3")
 		p.a.writing = true
-		p.clients(p.a, p.id, 0)
+		p.clients(p.a, p.id, p.at)
 		p.follows(p.b)
 		for range 3 {
 			p.pass(p.loop.between(0, time.Second), nil, "")
@@ -429,7 +429,7 @@ func TestPlayRollingBounce(t *testing.T) {
 	t.Parallel()
 	p := begin(t, 98, "a writes 3", "min.insync.replicas", "2")
 	p.a.writing = true
-	p.clients(p.a, p.id, 0)
+	p.clients(p.a, p.id, p.at)
 	p.follows(p.b)
 	for _, id := range []int32{11, 12, 2, 11, 1, 12, 3, 13} {
 		w := p.a
@@ -502,9 +502,9 @@ func TestPlayPauseWhileCatchingUp(t *testing.T) {
 	big := record.Build(record.NoProducer(0), []record.Record{{Value: make([]byte, 10_000)}, {OffsetDelta: 1, Value: make([]byte, 10_000)}})
 	x := p.leader(p.a)
 	for range 400 {
-		p.loop.after(0, &x.proc, func() { x.mgr.ByID(p.id, 0).Produce(slices.Clone(big), produceAll, ignore) })
+		p.loop.after(0, &x.proc, func() { x.mgr.ByID(p.id, p.at).Produce(slices.Clone(big), produceAll, ignore) })
 	}
-	p.wait("written", func() bool { return x.mgr.ByID(p.id, 0).HighWatermark() == 800 })
+	p.wait("written", func() bool { return x.mgr.ByID(p.id, p.at).HighWatermark() == 800 })
 	p.link.base = 100 * time.Millisecond
 	p.want(p.b, "start", metadata.DesiredMirroring)
 	p.wait("on its way", func() bool { return p.partition(p.b) != nil && p.ends(p.b)[0] > 20 })

@@ -138,7 +138,7 @@ func TestPlayUncleanSourceReaders(t *testing.T) {
 	p.b.writing = false
 	p.run("a writes 3, a leaves 1, a writes 3, b follows")
 	p.set(p.b, metadata.MirrorULEConfig, "true")
-	p.clients(p.b, p.id, 0)
+	p.clients(p.b, p.id, p.at)
 	p.wait("they have read all", func() bool { return p.b.readers[0].at == 6 })
 	p.loses(p.a, 1, 1)
 	p.wait("they go on", func() bool { return p.cuts(p.b) == 1 && p.b.readers[0].at == 4 })
@@ -342,9 +342,9 @@ func TestPlayElectionsHere(t *testing.T) {
 		p.elect(p.b)
 	}
 	p.caughtUp(p.b)
-	want := fmt.Sprint(p.leader(p.a).log(p.id, 0).Epochs())
+	want := fmt.Sprint(p.leader(p.a).log(p.id, p.at).Epochs())
 	for _, id := range p.partition(p.b).Replicas {
-		if got := fmt.Sprint(p.b.brokers[id].log(p.id, 0).Epochs()); got != want {
+		if got := fmt.Sprint(p.b.brokers[id].log(p.id, p.at).Epochs()); got != want {
 			p.fatal("broker %d has epochs %s, the source %s", id, got, want)
 		}
 	}
@@ -399,7 +399,7 @@ func TestPlayAlternateCrashes(t *testing.T) {
 		p := begin(t, 60, "a writes 2, b follows")
 		l, f := p.leader(p.b), p.followers(p.b)[0]
 		p.append(p.a, 1)
-		p.wait("the follower has it and knows less", func() bool { return p.end(f) == 3 && f.log(p.id, 0).hw == 2 })
+		p.wait("the follower has it and knows less", func() bool { return p.end(f) == 3 && f.log(p.id, p.at).hw == 2 })
 		if power {
 			p.linked(false) // the source helps nobody
 			l.kill(true)
@@ -411,7 +411,7 @@ func TestPlayAlternateCrashes(t *testing.T) {
 			f.kill(false)
 			f.start()
 			p.wait("it follows", func() bool {
-				return p.led(p.b) && slices.Contains(p.partition(p.b).ISR, f.id) && f.mgr.ByID(p.id, 0) != nil
+				return p.led(p.b) && slices.Contains(p.partition(p.b).ISR, f.id) && f.mgr.ByID(p.id, p.at) != nil
 			})
 			l.kill(false)
 			p.pass(time.Second, nil, "")

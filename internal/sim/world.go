@@ -158,7 +158,8 @@ type proc struct {
 	up          bool
 	gen         int
 	pausedUntil time.Duration
-	settle      func() // after each event of the process: what its goroutines would do
+	skew        time.Duration // of its wall clock
+	settle      func()        // after each event of the process: what its goroutines would do
 }
 
 // epochOfTime is when simulations begin.
@@ -174,7 +175,7 @@ type procClock struct {
 
 var _ clock.Clock = procClock{}
 
-func (c procClock) Now() time.Time { return c.l.time() }
+func (c procClock) Now() time.Time { return c.l.time().Add(c.p.skew) }
 
 func (c procClock) NewTimer(time.Duration) clock.Timer {
 	panic("sim: nothing may wait for a channel: there is one goroutine")
