@@ -453,6 +453,13 @@ func (b *broker) checks() map[string]healthCheck {
 			}
 			return nil
 		},
+		"metadata store": func() error {
+			err := b.controller.StoreAlarm()
+			if errors.Is(err, controller.ErrStoreFull) {
+				return notice{err} // records are served as before
+			}
+			return err
+		},
 	}
 	if b.partitions != nil {
 		maps.Copy(checks, b.brokerChecks())

@@ -25,6 +25,7 @@ var quorumKeys = []key{
 	{name: "controller.quorum.bootstrap.servers", kind: text, def: "", list: true, doc: "HOST:PORT of some controllers of a cluster that exists, instead of controller.quorum.voters: a controller joins it, a broker follows it."},
 	{name: "metadata.etcd.listen.client", kind: text, def: "", doc: "HOST:PORT of a port for etcdctl, without TLS: whoever reaches it reads and writes the metadata. Empty: none."},
 	{name: "metadata.etcd.heartbeat.interval.ms", kind: milliseconds, def: "50", min: 10, max: 5000, doc: "Heartbeats between controllers; ten without one begin an election. The same on all of them; 100 where disks are slow. A controller without a listener has nobody to lose and does not use it."},
+	{name: "metadata.etcd.quota.bytes", kind: bytesize, def: "4294967296", min: 16 << 20, max: 8 << 30, doc: "What the metadata may take on the disk of each controller. When one reaches it nothing is written on any, not even deletions, until there is room, which is made without a hand where history fills it; /readyz says so. The same on all controllers."},
 	{name: "metadata.etcd.endpoints", kind: text, def: "", list: true, doc: "URLs of an etcd of your own for the metadata, instead of one inside of the controllers. It has to compact its history by itself (--auto-compaction-mode)."},
 	{name: "metadata.etcd.prefix", kind: text, def: "", doc: "Stands before every key in that etcd, so that several clusters can share it."},
 	{name: "metadata.etcd.username", kind: text, def: "", doc: "User of that etcd."},
@@ -51,6 +52,7 @@ func (c *Config) Quorum(o *controller.Options) error {
 		o.BalancePercentage = int(c.Int("leader.imbalance.per.broker.percentage"))
 	}
 	o.Tick = c.Duration("metadata.etcd.heartbeat.interval.ms")
+	o.QuotaBytes = c.Int("metadata.etcd.quota.bytes")
 	for _, addr := range metadata.SplitList(c.String("controller.quorum.bootstrap.servers")) {
 		if _, _, err := net.SplitHostPort(addr); err != nil {
 			return fmt.Errorf("controller.quorum.bootstrap.servers: %q is not HOST:PORT", addr)

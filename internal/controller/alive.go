@@ -84,16 +84,22 @@ func (c *Controller) complete(img *metadata.Image, r *request) ([]Command, error
 	return cmds, nil
 }
 
-// tick does what time asks for. An error means that the term is over.
-func (c *Controller) tick(t *term) error {
+// failedPause is before what could not be written is tried again: a store that is full
+// refuses at once.
+const failedPause = watchInterval
+
+// tick does what time asks for, and answers how long to wait for the next one. An error
+// means that the term is over.
+func (c *Controller) tick(t *term) (wait time.Duration, err error) {
 	for range maxTicks {
 		cmds := c.sessions.tick(c.o.Clock.Now(), c.Image())
 		if len(cmds) == 0 {
+			c.failing = ""
 			break
 		}
 		r := &request{ctx: c.stopCtx, cmds: cmds, reply: make(chan reply, 1)}
 		if err := c.carryOut(t, []*request{r}); err != nil {
-			return err
+			return 0, err
 		}
 		rep := <-r.reply
 		for i, it := range rep.items {
@@ -102,12 +108,17 @@ func (c *Controller) tick(t *term) error {
 			}
 		}
 		if rep.err != nil {
-			c.o.Logger.Warn("the controller's own commands failed", "error", rep.err)
+			if text := rep.err.Error(); text != c.failing {
+				c.failing = text
+				c.o.Logger.Warn("the controller's own commands failed; they are tried again", "error", rep.err)
+			}
+			wait = failedPause
 			break
 		}
+		c.failing = ""
 	}
 	c.unclean()
-	return nil
+	return max(wait, c.sessions.nextDeadline().Sub(c.o.Clock.Now())), nil
 }
 
 // unclean has the policy asked about partitions that only somebody can lead who may

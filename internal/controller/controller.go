@@ -24,6 +24,7 @@ type Controller struct {
 	etcd     *store
 	follower *follower
 	dispatch *dispatcher
+	house    *housekeeper // nil: no member of the store is here
 
 	// What reaches other nodes, and is reached by them; nil for a node alone.
 	id      *identity
@@ -40,6 +41,8 @@ type Controller struct {
 	// sessions belongs to the controller's goroutine; lost brings it news.
 	sessions sessions
 	lost     chan int32
+	// failing is what the controller's own commands fail with at present.
+	failing string
 	// asking says that the policy of unclean elections is being asked.
 	asking atomic.Bool
 
@@ -107,6 +110,7 @@ func Open(ctx context.Context, o Options) (_ *Controller, err error) {
 	c.follower = newFollower(c.etcd.client, c.codec, o.Logger, o.Clock, c.meters)
 	c.dispatch = newDispatcher(c.follower)
 	c.registerGauges()
+	c.registerStoreGauges()
 	if err := c.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -122,7 +126,7 @@ func Open(ctx context.Context, o Options) (_ *Controller, err error) {
 		c.wg.Go(c.run)
 	}
 	if c.etcd.member != nil {
-		c.wg.Go(func() { housekeep(c.stopCtx, c.etcd, o) })
+		c.wg.Go(func() { c.house.run(c.stopCtx) })
 		c.wg.Go(func() { c.promote(c.stopCtx) })
 		c.wg.Go(func() { c.endSilence(c.stopCtx) })
 	}
@@ -190,8 +194,9 @@ func (c *Controller) startStore(ctx context.Context) (err error) {
 // prepare brings the store to the point where its image can be followed.
 func (c *Controller) prepare(ctx context.Context) error {
 	if c.etcd.member != nil {
-		if err := disarm(ctx, c.etcd, c.o); err != nil {
-			return err
+		c.house = newHousekeeper(c.etcd, c.o)
+		if err := c.house.look(ctx); err != nil {
+			c.o.Logger.Error("metadata store takes no writes", "error", err) // it can be read, and seen
 		}
 	}
 	if err := c.restore(ctx); err != nil {
@@ -220,13 +225,12 @@ func (c *Controller) found(ctx context.Context) error {
 		}
 		id = drawn.String()
 	}
-	resp, err := c.etcd.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(keyFormat), "=", 0), clientv3.Compare(clientv3.CreateRevision(keyRestoring), "=", 0)).
-		Then(clientv3.OpPut(keyFormat, strconv.Itoa(formatVersion)), clientv3.OpPut(keyCluster, id)).
-		Else(clientv3.OpGet(keyFormat), clientv3.OpGet(keyRestoring)).
-		Commit()
+	resp, err := c.once(ctx, keyFormat,
+		[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(keyFormat), "=", 0), clientv3.Compare(clientv3.CreateRevision(keyRestoring), "=", 0)},
+		[]clientv3.Op{clientv3.OpPut(keyFormat, strconv.Itoa(formatVersion)), clientv3.OpPut(keyCluster, id)},
+		[]clientv3.Op{clientv3.OpGet(keyFormat), clientv3.OpGet(keyRestoring)})
 	if err != nil {
-		return fmt.Errorf("read metadata: %w", err)
+		return err
 	}
 	if resp.Succeeded {
 		c.o.Logger.Info("new cluster", "cluster_id", id)
@@ -242,6 +246,23 @@ func (c *Controller) found(ctx context.Context) error {
 	return nil
 }
 
+// once writes what is written only once in the life of a store, or reads. A store that
+// has key is only read: a full one takes no transaction that could put something, and a
+// node has to be able to start all the same.
+func (c *Controller) once(ctx context.Context, key string, absent []clientv3.Cmp, put, read []clientv3.Op) (*clientv3.TxnResponse, error) {
+	resp, err := c.etcd.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "!=", 0)).Then(read...).Commit()
+	switch {
+	case err == nil && resp.Succeeded:
+		resp.Succeeded = false // nothing was written
+	case err == nil:
+		resp, err = c.etcd.client.Txn(ctx).If(absent...).Then(put...).Else(read...).Commit()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read metadata: %w", err)
+	}
+	return resp, nil
+}
+
 // checkKey refuses a node whose secret is not the one that the cluster has, where no
 // handshake told so already. The first node that has a secret says which it is; one
 // without a secret never had to be told from others.
@@ -250,13 +271,12 @@ func (c *Controller) checkKey(ctx context.Context) error {
 		return nil
 	}
 	mine := c.codec.seal.fingerprint
-	resp, err := c.etcd.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(keySecret), "=", 0)).
-		Then(clientv3.OpPut(keySecret, mine)).
-		Else(clientv3.OpGet(keySecret)).
-		Commit()
+	resp, err := c.once(ctx, keySecret,
+		[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(keySecret), "=", 0)},
+		[]clientv3.Op{clientv3.OpPut(keySecret, mine)},
+		[]clientv3.Op{clientv3.OpGet(keySecret)})
 	if err != nil {
-		return fmt.Errorf("read metadata: %w", err)
+		return err
 	}
 	if resp.Succeeded {
 		return nil
@@ -434,11 +454,12 @@ func (c *Controller) run() {
 			if t == nil {
 				continue // begin sets it again
 			}
-			if err := c.tick(t); err != nil {
+			wait, err := c.tick(t)
+			if err != nil {
 				over(err)
 				continue
 			}
-			alarm.Reset(c.sessions.nextDeadline().Sub(c.o.Clock.Now()))
+			alarm.Reset(wait)
 		case <-c.stopCtx.Done():
 			if t != nil {
 				c.setLeading(false)

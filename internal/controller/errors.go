@@ -10,15 +10,18 @@ import (
 // error code belongs to it is decided in internal/kafka only (the number behind
 // each is that code, for orientation).
 var (
-	ErrUnknownTopic                = errors.New("unknown topic or partition")   // 3
-	ErrUnknownTopicID              = errors.New("unknown topic id")             // 100
-	ErrInvalidTopic                = errors.New("invalid topic name")           // 17
-	ErrTopicExists                 = errors.New("topic already exists")         // 36
-	ErrInvalidPartitions           = errors.New("invalid number of partitions") // 37
-	ErrInvalidReplicationFactor    = errors.New("invalid replication factor")   // 38
-	ErrInvalidReplicaAssignment    = errors.New("invalid replica assignment")   // 39
-	ErrInvalidConfig               = metadata.ErrInvalidConfig                  // 40
-	ErrNotController               = errors.New("not the active controller")    // 41
+	ErrUnknownTopic   = errors.New("unknown topic or partition") // 3
+	ErrUnknownTopicID = errors.New("unknown topic id")           // 100
+	// ErrStoreFull: a controller's file has reached metadata.etcd.quota.bytes, so that
+	// nothing is written. Reading goes on.
+	ErrStoreFull                   = errors.New("metadata store has reached its quota") // 56
+	ErrInvalidTopic                = errors.New("invalid topic name")                   // 17
+	ErrTopicExists                 = errors.New("topic already exists")                 // 36
+	ErrInvalidPartitions           = errors.New("invalid number of partitions")         // 37
+	ErrInvalidReplicationFactor    = errors.New("invalid replication factor")           // 38
+	ErrInvalidReplicaAssignment    = errors.New("invalid replica assignment")           // 39
+	ErrInvalidConfig               = metadata.ErrInvalidConfig                          // 40
+	ErrNotController               = errors.New("not the active controller")            // 41
 	errAskAnother                  = errors.New("ask another controller")
 	ErrInvalidRequest              = errors.New("invalid request")                     // 42
 	ErrFencedLeaderEpoch           = errors.New("leader epoch is fenced")              // 74

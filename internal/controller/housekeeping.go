@@ -2,16 +2,19 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 const (
 	houseInterval = time.Minute
+	// alarmInterval is between two looks for alarms, which cost nothing.
+	alarmInterval = time.Second
 	// A store is rewritten when it is past defragMin and less than half full.
 	// That blocks it for about a third of a second per 100 000 keys, so small
 	// stores are left alone: they gain nothing.
@@ -19,81 +22,151 @@ const (
 	// quotaAlert is the share of the quota from which every round warns. At the
 	// quota itself etcd refuses to write.
 	quotaAlert = 0.7
+	// quotaRoom is the share at which room is made, so that the quota is not reached:
+	// etcd compacts by the number of revisions, whatever they hold.
+	quotaRoom = 0.85
 )
 
-// housekeep keeps the store small: history is compacted by etcd itself, but the
-// file shrinks only by being rewritten.
-func housekeep(ctx context.Context, e *store, o Options) {
-	for {
-		if err := keepRoom(o.Dir); err != nil {
-			o.Logger.Warn("no room is kept for the metadata store", "dir", o.Dir, "error", err)
+// housekeeper keeps the store small: history is compacted by etcd itself, but the
+// file shrinks only by being rewritten. One goroutine owns it.
+type housekeeper struct {
+	e *store
+	o Options
+	// raised are the members that have an alarm, and when each was first seen here.
+	raised map[uint64]time.Time
+	// futile is when the last try to make room gained too little. Where the keys
+	// themselves fill the quota that must not be all that the store does.
+	futile time.Time
+}
+
+func newHousekeeper(e *store, o Options) *housekeeper {
+	return &housekeeper{e: e, o: o, raised: make(map[uint64]time.Time)}
+}
+
+// run goes on until ctx ends.
+func (h *housekeeper) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := keepRoom(h.o.Dir); err != nil {
+			h.o.Logger.Warn("no room is kept for the metadata store", "dir", h.o.Dir, "error", err)
 		}
-		if pause(ctx, o.Clock, houseInterval); ctx.Err() != nil {
-			return
+		for next := h.o.Clock.Now().Add(houseInterval); ctx.Err() == nil && h.o.Clock.Now().Before(next); {
+			pause(ctx, h.o.Clock, alarmInterval)
+			h.told(ctx, h.look(ctx))
 		}
-		if err := houseRound(ctx, e, o); err != nil && ctx.Err() == nil {
-			o.Logger.Warn("metadata housekeeping failed", "error", err)
+		if ctx.Err() == nil {
+			h.told(ctx, h.round())
 		}
 	}
 }
 
-func houseRound(ctx context.Context, e *store, o Options) error {
-	if err := disarm(ctx, e, o); err != nil {
-		return err
+func (h *housekeeper) told(ctx context.Context, err error) {
+	if err != nil && ctx.Err() == nil {
+		h.o.Logger.Warn("metadata housekeeping failed", "error", err)
 	}
-	st, err := storeStatus(ctx, e.client)
-	if err != nil {
-		return err
+}
+
+// round rewrites a file that is mostly holes, and warns of one that fills up.
+func (h *housekeeper) round() error {
+	size, used := h.size()
+	if float64(used) > quotaAlert*float64(h.o.QuotaBytes) {
+		h.o.Logger.Error("metadata store is filling up; at its quota nothing can be written: raise metadata.etcd.quota.bytes on all controllers and restart them",
+			"bytes", used, "quota_bytes", h.o.QuotaBytes)
 	}
-	if float64(st.DbSizeInUse) > quotaAlert*float64(o.QuotaBytes) {
-		o.Logger.Error("metadata store is filling up; at its quota nothing can be written",
-			slog.Int64("bytes", st.DbSizeInUse), slog.Int64("quota_bytes", o.QuotaBytes))
-	}
-	if st.DbSize < defragMin || st.DbSizeInUse*2 > st.DbSize {
+	if size < defragMin || used*2 > size {
 		return nil
 	}
-	o.Logger.Info("rewriting the metadata store", "bytes", st.DbSize, "bytes_in_use", st.DbSizeInUse)
-	return e.defragment()
+	h.o.Logger.Info("rewriting the metadata store", "bytes", size, "bytes_in_use", used)
+	return h.e.defragment()
 }
 
-func storeStatus(ctx context.Context, client *clientv3.Client) (*clientv3.StatusResponse, error) {
-	st, err := client.Status(ctx, "")
-	if err != nil {
-		return nil, fmt.Errorf("metadata store status: %w", err)
-	}
-	return st, nil
+// size is that of the file, and what of it is used.
+func (h *housekeeper) size() (file, used int64) {
+	b := h.e.member.Server.Backend()
+	return b.Size(), b.SizeInUse()
 }
 
-// disarm leaves the alarm that etcd raises at its quota: compact, rewrite, disarm,
-// in that order, because each alone changes nothing. Where the keys themselves
-// fill the quota the alarm comes back, and the quota must be raised.
-func disarm(ctx context.Context, e *store, o Options) error {
-	alarms, err := e.client.AlarmList(ctx)
-	if err != nil {
-		return fmt.Errorf("metadata store alarms: %w", err)
+// look makes room where it is short, and takes alarms back as planAlarms says.
+func (h *housekeeper) look(ctx context.Context) error {
+	now, members := h.o.Clock.Now(), membersOf(h.e.member.Server.Cluster().Members())
+	known := h.raised
+	h.raised = make(map[uint64]time.Time)
+	for _, id := range h.e.raised(pb.AlarmType_NOSPACE) {
+		since, ok := known[id]
+		if !ok {
+			since = now
+			h.o.Logger.Error("metadata store has reached its quota: no elections, topics or configs are written until there is room, which is made now; if this comes back soon, raise metadata.etcd.quota.bytes on all controllers and restart them",
+				"full_at", nameMembers([]uint64{id}, members), "quota_bytes", h.o.QuotaBytes)
+		}
+		h.raised[id] = since
 	}
-	// Each member has an alarm of its own: its file is what is full.
-	mine := clientv3.AlarmMember{MemberID: uint64(e.member.Server.MemberID()), Alarm: pb.AlarmType_NOSPACE}
-	full := false
-	for _, a := range alarms.Alarms {
-		full = full || a.Alarm == mine.Alarm && a.MemberID == mine.MemberID
+	if h.short() && (h.futile.IsZero() || now.Sub(h.futile) >= houseInterval) {
+		h.futile = time.Time{}
+		if err := h.makeRoom(ctx); err != nil {
+			return err
+		}
+		if h.short() {
+			h.futile = now
+			h.o.Logger.Error("metadata store is filled by its keys, not by history: raise metadata.etcd.quota.bytes on all controllers and restart them",
+				"quota_bytes", h.o.QuotaBytes)
+		}
 	}
-	if !full {
-		return nil
+	self := uint64(h.e.member.Server.MemberID())
+	p := planAlarms(self, members, h.raised, now)
+	if size, _ := h.size(); p.own && size+maxTxnBytes < h.o.QuotaBytes {
+		p.others = append(p.others, self)
 	}
-	o.Logger.Warn("metadata store was full; compacting it", "quota_bytes", o.QuotaBytes)
-	st, err := storeStatus(ctx, e.client)
-	if err != nil {
+	for _, id := range p.others {
+		alarm := clientv3.AlarmMember{MemberID: id, Alarm: pb.AlarmType_NOSPACE}
+		if _, err := h.e.client.AlarmDisarm(ctx, &alarm); err != nil {
+			return fmt.Errorf("take back the alarm of the metadata store: %w", err)
+		}
+		h.o.Logger.Warn("metadata store can be written again", "was_full_at", nameMembers([]uint64{id}, members))
+	}
+	return nil
+}
+
+// short reports whether the file is near its quota.
+func (h *housekeeper) short() bool {
+	size, _ := h.size()
+	return float64(size) >= quotaRoom*float64(h.o.QuotaBytes)
+}
+
+// makeRoom compacts, and then rewrites: each alone changes nothing.
+func (h *housekeeper) makeRoom(ctx context.Context) error {
+	before, _ := h.size()
+	h.o.Logger.Info("compacting and rewriting the metadata store", "bytes", before)
+	if err := h.e.compact(ctx); err != nil {
 		return err
 	}
-	if _, err := e.client.Compact(ctx, st.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
+	if err := h.e.defragment(); err != nil {
+		return err
+	}
+	after, _ := h.size()
+	h.o.Logger.Info("metadata store is compacted and rewritten", "bytes", after, "were", before)
+	return nil
+}
+
+// compact removes all history, and waits until it is gone from this member's file. Who
+// finds that another member has compacted this far has waited for the same.
+func (e *store) compact(ctx context.Context) error {
+	resp, err := e.client.Get(ctx, keyFormat)
+	if err != nil {
 		return fmt.Errorf("compact metadata store: %w", err)
 	}
-	if err := e.defragment(); err != nil {
-		return err
+	done := make(chan error, 1)
+	go func() { // etcd waits for its disk whatever becomes of ctx, and for ever if it stops
+		_, err := e.client.Compact(ctx, resp.Header.Revision, clientv3.WithCompactPhysical())
+		done <- err
+	}()
+	select {
+	case err = <-done:
+	case <-e.stopped():
+		err = errors.New("it stopped")
+	case <-ctx.Done():
+		err = ctx.Err()
 	}
-	if _, err := e.client.AlarmDisarm(ctx, &mine); err != nil {
-		return fmt.Errorf("disarm metadata store: %w", err)
+	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
+		return fmt.Errorf("compact metadata store: %w", err)
 	}
 	return nil
 }

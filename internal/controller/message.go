@@ -74,6 +74,7 @@ func byName(cmds ...Command) map[string]reflect.Type {
 var sentinels = map[string]error{
 	"ErrUnknownTopic":                ErrUnknownTopic,
 	"ErrUnknownTopicID":              ErrUnknownTopicID,
+	"ErrStoreFull":                   ErrStoreFull,
 	"ErrInvalidTopic":                ErrInvalidTopic,
 	"ErrTopicExists":                 ErrTopicExists,
 	"ErrInvalidPartitions":           ErrInvalidPartitions,

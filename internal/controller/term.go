@@ -30,6 +30,7 @@ type term struct {
 	key     string
 	rev     int64 // create revision of key: grows from term to term
 	chain   int64 // modification revision of the chain key
+	tries   int   // transactions that were sent: tells each from the others
 	timeout time.Duration
 	clock   clock.Clock
 	meters  *meters
@@ -111,7 +112,9 @@ func (t *term) commit(ctx context.Context, writes []write) (revision int64, err 
 			ops = append(ops, clientv3.OpPut(w.key, string(w.value)))
 		}
 	}
-	ops = append(ops, clientv3.OpPut(keyChain, t.key))
+	t.tries++
+	link := fmt.Sprintf("%s/%d", t.key, t.tries)
+	ops = append(ops, clientv3.OpPut(keyChain, link))
 	began := t.clock.Now()
 	resp, err := t.client.Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(t.key), "=", t.rev),
@@ -119,6 +122,9 @@ func (t *term) commit(ctx context.Context, writes []write) (revision int64, err 
 		Then(ops...).
 		Else(clientv3.OpGet(t.key)).
 		Commit()
+	if errors.Is(err, rpctypes.ErrNoSpace) {
+		return t.unlessWritten(ctx, link, err)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("write metadata: %w", err)
 	}
@@ -134,6 +140,22 @@ func (t *term) commit(ctx context.Context, writes []write) (revision int64, err 
 		return 0, errDeposed
 	}
 	return 0, errChain
+}
+
+// unlessWritten looks whether a transaction took effect that was answered with refusal,
+// for want of space. The one with which a store passes its quota is carried out, and
+// answered so.
+func (t *term) unlessWritten(ctx context.Context, link string, refusal error) (revision int64, err error) {
+	resp, err := t.client.Get(ctx, keyChain)
+	switch {
+	case err != nil: // not one that says for certain that nothing was written
+		return 0, fmt.Errorf("write metadata: %v: whether it took effect: %w", refusal, err)
+	case len(resp.Kvs) > 0 && string(resp.Kvs[0].Value) == link:
+		t.meters.commits.Inc()
+		t.chain = resp.Kvs[0].ModRevision
+		return t.chain, nil
+	}
+	return 0, fmt.Errorf("write metadata: %w: %w", ErrStoreFull, refusal)
 }
 
 // resign gives the office up at once, so that the next controller need not wait

@@ -115,6 +115,7 @@ var errorTable = []struct {
 
 	{controller.ErrUnknownTopic, kerr.UnknownTopicOrPartition.Code},
 	{controller.ErrUnknownTopicID, kerr.UnknownTopicID.Code},
+	{controller.ErrStoreFull, kerr.KafkaStorageError.Code}, // clients try again
 	{controller.ErrInvalidTopic, kerr.InvalidTopicException.Code},
 	{controller.ErrTopicExists, kerr.TopicAlreadyExists.Code},
 	{controller.ErrInvalidPartitions, kerr.InvalidPartitions.Code},
