@@ -55,10 +55,13 @@ type Options struct {
 	Dialer func() (*wire.Dialer, error)
 	Clock  clock.Clock
 
-	Connections int           // per broker, without those of Dial; default 4
-	Waiting     int           // requests per broker that wait for one; default 1024
-	MinBackoff  time.Duration // between two tries to connect; default 50 ms
-	MaxBackoff  time.Duration // to which it doubles; default 1 s
+	Connections int // per broker, without those of Dial; default 4
+	Waiting     int // requests per broker that wait for one; default 1024
+	// Silence is how long a connection may live whose packets vanish; default 8 s. The
+	// kernel asks the other one, and counts what it does not acknowledge.
+	Silence    time.Duration
+	MinBackoff time.Duration // between two tries to connect; default 50 ms
+	MaxBackoff time.Duration // to which it doubles; default 1 s
 }
 
 // Pool is all connections to other brokers. Its methods may be called from
@@ -112,6 +115,9 @@ func New(o Options) *Pool {
 	}
 	if o.Waiting <= 0 {
 		o.Waiting = 1024
+	}
+	if o.Silence <= 0 {
+		o.Silence = 8 * time.Second
 	}
 	if o.MinBackoff <= 0 {
 		o.MinBackoff = 50 * time.Millisecond
@@ -318,7 +324,7 @@ func (pr *peer) dial(ctx context.Context, o *Options) (*wire.Client, error) {
 	try, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(pr.over, cancel)()
-	c, err := pr.tracked(dialer).Dial(try, pr.addr)
+	c, err := pr.tracked(dialer, o.Silence).Dial(try, pr.addr)
 	switch {
 	case pr.over.Err() != nil:
 		if c != nil {
@@ -341,8 +347,9 @@ func (pr *peer) dial(ctx context.Context, o *Options) (*wire.Client, error) {
 	return c, nil
 }
 
-// tracked is d with connections that close finds.
-func (pr *peer) tracked(d *wire.Dialer) *wire.Dialer {
+// tracked is d with connections that close finds, and that end when the other one is out
+// of reach.
+func (pr *peer) tracked(d *wire.Dialer, silence time.Duration) *wire.Dialer {
 	dial := d.DialContext
 	if dial == nil {
 		dial = (&net.Dialer{}).DialContext
@@ -353,6 +360,7 @@ func (pr *peer) tracked(d *wire.Dialer) *wire.Dialer {
 		if err != nil {
 			return nil, err
 		}
+		endWhenLost(nc, silence)
 		c := &conn{nc, pr}
 		pr.mu.Lock()
 		pr.open[c] = struct{}{}

@@ -25,13 +25,21 @@ type fetcher struct {
 	key     fetcherKey
 	worker  *pipeline.Worker
 	flushes *flushes
-	users   int // of the Manager's loop
+	// patience belongs to the worker's goroutine.
+	patience *patience
+	users    int // of the Manager's loop
 }
 
 func (m *Manager) newFetcher(key fetcherKey) *fetcher {
-	f := &fetcher{key: key, flushes: &flushes{clock: m.o.Clock}}
+	f := &fetcher{key: key, flushes: &flushes{clock: m.o.Clock}, patience: newPatience(m.o.Silence, m.o.Timeout)}
 	f.worker = m.newWorker(pipeline.WorkerOptions{
-		Open:    func(ctx context.Context) (sdk.Session, error) { return m.open(ctx, key.leader) },
+		Open: func(ctx context.Context) (sdk.Session, error) {
+			s, err := m.open(ctx, key.leader)
+			if err != nil {
+				return nil, err
+			}
+			return m.heard(f, s), nil
+		},
 		MaxWait: m.o.MaxWait, MinBytes: m.o.MinBytes, MaxBytes: m.o.MaxBytes, PartitionMaxBytes: m.o.PartitionMaxBytes,
 		Backoff: notYetBackoff, Settle: f.flushes.settle, Logger: m.o.Logger, Clock: m.o.Clock,
 	}, f)

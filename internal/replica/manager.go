@@ -41,6 +41,9 @@ type Options struct {
 	// Timeout is what an answer may take beyond MaxWait (replica.socket.timeout.ms),
 	// default 30 s.
 	Timeout time.Duration
+	// Silence is how long a leader may say nothing of an answer that is due, before the
+	// connection is given up: the packets of it may vanish. Default 8 s, at most Timeout.
+	Silence time.Duration
 
 	Clock  clock.Clock
 	Logger *slog.Logger
@@ -72,6 +75,10 @@ func (o *Options) EnsureDefaults() {
 	if o.Timeout <= 0 {
 		o.Timeout = 30 * time.Second
 	}
+	if o.Silence <= 0 {
+		o.Silence = silenceLimit
+	}
+	o.Silence = min(o.Silence, o.Timeout)
 	if o.Clock == nil {
 		o.Clock = clock.System()
 	}
@@ -83,6 +90,8 @@ func (o *Options) EnsureDefaults() {
 const (
 	// firstBackoff is the pause after the first failure, and doubles from there.
 	firstBackoff = 50 * time.Millisecond
+	// silenceLimit is that of controllers among themselves.
+	silenceLimit = 8 * time.Second
 	// notYetBackoff is between a leader's answers that mean "not yet": one of us has
 	// older metadata than the other.
 	notYetBackoff = 100 * time.Millisecond

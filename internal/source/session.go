@@ -64,6 +64,14 @@ type kafkaSession struct {
 	parser    *fetchParser
 	notBefore time.Time // throttled until then
 	replica   *Replica  // nil: a plain consumer
+	// silence is how long the peer may say nothing that it should say; 0: as long as the
+	// answer may take.
+	silence time.Duration
+	// reading is the answer under way.
+	reading struct {
+		ctx context.Context
+		end time.Time
+	}
 
 	// writing guards what goes out: requests, and interruptions between them.
 	writing struct {
@@ -79,9 +87,9 @@ func newKafkaSession(conn net.Conn, addr, clientID string, low, high int16, time
 	s := &kafkaSession{
 		conn: conn, addr: addr, clientID: clientID, timeout: timeout,
 		low: max(low, minFetchVersion), high: min(high, maxFetchVersion),
-		req:    kmsg.NewPtrFetchRequest(),
-		parser: newFetchParser(newStream(conn)),
+		req: kmsg.NewPtrFetchRequest(),
 	}
+	s.parser = newFetchParser(newStream((*answer)(s)))
 	s.req.ReplicaID = -1
 	s.req.IsolationLevel = 0 // read uncommitted (G5)
 	return s
@@ -144,7 +152,7 @@ const (
 func (s *kafkaSession) fetch(ctx context.Context, req *sdk.FetchRequest, h sdk.FetchHandler) error {
 	stop := context.AfterFunc(ctx, func() { s.conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	s.conn.SetDeadline(time.Now().Add(req.MaxWait + s.timeout))
+	s.conn.SetDeadline(time.Now().Add(req.MaxWait + s.patience()))
 	version, err := s.encode(req)
 	if err != nil {
 		return err
@@ -159,7 +167,8 @@ func (s *kafkaSession) fetch(ctx context.Context, req *sdk.FetchRequest, h sdk.F
 	if err != nil {
 		return err
 	}
-	s.conn.SetReadDeadline(time.Now().Add(s.timeout + time.Duration(n/minRate)*time.Second))
+	s.reading.ctx, s.reading.end = ctx, time.Now().Add(s.timeout+time.Duration(n/minRate)*time.Second)
+	s.conn.SetReadDeadline(s.reading.end)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -172,6 +181,37 @@ func (s *kafkaSession) fetch(ctx context.Context, req *sdk.FetchRequest, h sdk.F
 		s.notBefore = time.Now().Add(min(time.Duration(t)*time.Millisecond, maxThrottle))
 	}
 	return err
+}
+
+// SetSilence bounds how long the peer may say nothing: from the end of a long poll to
+// the first byte of its answer, and between two pieces of that. Not while a fetch is under
+// way.
+func (s *kafkaSession) SetSilence(limit time.Duration) { s.silence = limit }
+
+// patience is how long the peer may say nothing.
+func (s *kafkaSession) patience() time.Duration {
+	if s.silence <= 0 {
+		return s.timeout
+	}
+	return min(s.silence, s.timeout)
+}
+
+// answer reads what is left of the answer under way.
+type answer kafkaSession
+
+func (a *answer) Read(p []byte) (int, error) {
+	s := (*kafkaSession)(a)
+	if s.silence > 0 {
+		limit := time.Now().Add(s.patience())
+		if limit.After(s.reading.end) {
+			limit = s.reading.end
+		}
+		s.conn.SetReadDeadline(limit)
+		if err := s.reading.ctx.Err(); err != nil { // AfterFunc may have run before
+			return 0, err
+		}
+	}
+	return s.conn.Read(p)
 }
 
 func (s *kafkaSession) write() error {
