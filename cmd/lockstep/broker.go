@@ -192,7 +192,7 @@ func (b *broker) enter(ctx context.Context, live *liveConfig) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("initial.broker.registration.timeout.ms: not registered within %v", timeout))
 	defer cancel()
 	m, err := join(ctx, memberOptions{
-		Office: b.controller, Registration: b.registration(), Applied: b.applied.Load, Offline: b.resigned, Others: b.others,
+		Office: b.controller, Registration: b.registration(), Applied: b.applied.Load, Unusable: b.unusable, Others: b.others,
 		Interval: b.cfg.Duration("broker.heartbeat.interval.ms"), Session: b.cfg.Duration("broker.session.timeout.ms"),
 		Clock: clock.System(), Logger: b.logger.With("part", "member"), Fail: b.fail,
 	})
@@ -304,17 +304,18 @@ func (b *broker) wentOffline() {
 	}
 }
 
-// resigned are the replicas here whose logs cannot be used, and that others can replace.
-func (b *broker) resigned() []controller.OfflineReplica {
+// unusable are the replicas here whose logs cannot be used, and those of them that
+// others can replace.
+func (b *broker) unusable() ([]controller.UnusableReplicas, []controller.OfflineReplica) {
 	offline := b.partitions.Offline()
 	if len(offline) == 0 {
-		return nil
+		return nil, nil
 	}
 	list := make([]controller.OfflineReplica, len(offline))
 	for i, p := range offline {
 		list[i] = controller.OfflineReplica{Topic: p.Key().TopicID, Partition: p.Key().Partition}
 	}
-	return controller.Resignable(b.controller.Image(), b.nodeID, list)
+	return controller.Unusable(list), controller.Resignable(b.controller.Image(), b.nodeID, list)
 }
 
 // maxOpenFiles is what each log directory may keep open: with unsynced files it

@@ -22,8 +22,9 @@ type memberOptions struct {
 	Office       office
 	Registration controller.RegisterBroker
 	Applied      func() int64 // revision of the image that all watchers have been shown
-	// Offline are replicas here that cannot be used and others can replace.
-	Offline func() []controller.OfflineReplica
+	// Unusable are replicas here that cannot be used, and those of them that others can
+	// replace.
+	Unusable func() ([]controller.UnusableReplicas, []controller.OfflineReplica)
 	// Others tells whether the cluster has other brokers.
 	Others func() bool
 	// Interval lies between two heartbeats, Session after the last one that was
@@ -149,7 +150,7 @@ func (m *member) beat(ctx context.Context) bool {
 	m.mu.Lock()
 	hb := controller.Heartbeat{Broker: m.o.Registration.ID, Epoch: m.epoch.Load(), Revision: m.o.Applied(), WantShutdown: m.stopping}
 	m.mu.Unlock()
-	hb.Offline = m.o.Offline() // after the revision: what of it cannot be opened is among them
+	hb.Unusable, hb.Offline = m.o.Unusable() // after the revision: what of it cannot be opened is among them
 	sent := m.o.Clock.Now().Sub(m.base)
 	// A controller that hangs must not take the time in which another could answer.
 	try, cancel := context.WithTimeout(ctx, m.o.Session/2)

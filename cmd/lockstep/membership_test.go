@@ -52,8 +52,8 @@ func newTestMember(t *testing.T, f *fakeOffice, clk clock.Clock, others bool) *m
 	t.Helper()
 	m := newMember(memberOptions{
 		Office: f, Registration: controller.RegisterBroker{ID: 1, PreviousEpoch: noCleanStop}, Applied: func() int64 { return 9 },
-		Offline: func() []controller.OfflineReplica { return nil },
-		Others:  func() bool { return others }, Interval: 500 * time.Millisecond, Session: 3 * time.Second,
+		Unusable: func() ([]controller.UnusableReplicas, []controller.OfflineReplica) { return nil, nil },
+		Others:   func() bool { return others }, Interval: 500 * time.Millisecond, Session: 3 * time.Second,
 		Clock: clk, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err := m.register(t.Context()); err != nil {

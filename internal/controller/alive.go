@@ -63,7 +63,7 @@ func (c *Controller) lately() []int32 {
 }
 
 // complete answers the commands of a request, with what only the active controller
-// knows: who is alive.
+// knows: who is alive, and whose logs cannot be used.
 func (c *Controller) complete(img *metadata.Image, r *request) ([]Command, error) {
 	now := c.o.Clock.Now()
 	switch {
@@ -73,12 +73,18 @@ func (c *Controller) complete(img *metadata.Image, r *request) ([]Command, error
 		return c.sessions.reportEnds(now, img, r.ends.Broker, r.ends.Ends)
 	}
 	cmds := r.cmds
+	replace := func(i int, cmd Command) {
+		if &cmds[0] == &r.cmds[0] {
+			cmds = append([]Command(nil), r.cmds...) // a batch may be decided twice
+		}
+		cmds[i] = cmd
+	}
 	for i, cmd := range r.cmds {
-		if reg, ok := cmd.(registerBroker); ok {
-			if &cmds[0] == &r.cmds[0] {
-				cmds = append([]Command(nil), r.cmds...) // a batch may be decided twice
-			}
-			cmds[i] = c.sessions.admit(now, img, reg)
+		switch cmd := cmd.(type) {
+		case registerBroker:
+			replace(i, c.sessions.admit(now, img, cmd))
+		case electUnclean:
+			replace(i, c.sessions.knowing(img, cmd))
 		}
 	}
 	return cmds, nil
@@ -150,7 +156,7 @@ func (c *Controller) electUnclean(u uncleanChoice) {
 		log.Warn("the partition stays without a leader", "error", err)
 		return
 	}
-	rep := c.local(ctx, request{cmds: []Command{electUnclean{u.Topic.ID, u.Partition.Index, leader, c.defaults()}}})
+	rep := c.local(ctx, request{cmds: []Command{electUnclean{Topic: u.Topic.ID, Partition: u.Partition.Index, Leader: leader, Defaults: c.defaults()}}})
 	if rep.err == nil {
 		rep.err = rep.items[0].err
 	}

@@ -76,34 +76,38 @@ func (c *Controller) ElectLeaders(ctx context.Context, elections []ElectLeader) 
 		rep.done(i, ErrElectionNotNeeded, always)
 	}
 	errs := itemErrors(rep, len(cmds))
-	img := c.Image()
-	var unclean []Command
-	var which []int
 	for i, e := range elections {
-		if !e.Unclean || !errors.Is(errs[i], ErrEligibleLeadersNotAvailable) {
-			continue
+		if e.Unclean && errors.Is(errs[i], ErrEligibleLeadersNotAvailable) {
+			errs[i] = c.electAny(ctx, e, errs[i])
 		}
-		t := img.Topic(e.Topic)
-		p := t.Partition(e.Partition)
-		if p == nil {
-			continue
-		}
-		u, ok := replicasOf(img, c.defaults()).uncleanChoiceOf(t, p)
-		if !ok {
-			continue
-		}
-		u.Allowed = true
-		leader, err := decideUnclean(ctx, c.o.UncleanElection, u)
-		if err != nil {
-			errs[i] = fmt.Errorf("elect leader of %s-%d: %w: %w", t.Name, p.Index, ErrEligibleLeadersNotAvailable, err)
-			continue
-		}
-		unclean, which = append(unclean, electUnclean{t.ID, p.Index, leader, c.defaults()}), append(which, i)
-	}
-	for j, err := range itemErrors(c.do(ctx, false, false, unclean), len(unclean)) {
-		errs[which[j]] = err
 	}
 	return errs
+}
+
+// electAny has a replica lead that may lack records, the first that can; refusal is why
+// none leads that has them all.
+func (c *Controller) electAny(ctx context.Context, e ElectLeader, refusal error) error {
+	img := c.Image()
+	t := img.Topic(e.Topic)
+	p := t.Partition(e.Partition)
+	if p == nil {
+		return refusal
+	}
+	u, ok := replicasOf(img, c.defaults()).uncleanChoiceOf(t, p)
+	u.Allowed = true
+	for ok && len(u.Live) > 0 {
+		leader, err := decideUnclean(ctx, c.o.UncleanElection, u)
+		if err != nil {
+			return fmt.Errorf("elect leader of %s-%d: %w: %w", t.Name, p.Index, ErrEligibleLeadersNotAvailable, err)
+		}
+		rep := c.do(ctx, false, false, []Command{electUnclean{Topic: t.ID, Partition: p.Index, Leader: leader, Defaults: c.defaults()}})
+		refusal = itemErrors(rep, 1)[0]
+		if !errors.Is(refusal, ErrEligibleLeadersNotAvailable) {
+			return refusal
+		}
+		u.Live = minus(u.Live, []int32{leader}) // it is gone, or its log cannot be used
+	}
+	return refusal
 }
 
 // Reassign moves partitions to other replicas, each for itself. It returns when the

@@ -42,6 +42,10 @@ type Heartbeat struct {
 	// shows that others do. They stand in place of the log directories that a broker
 	// lost (KIP-112, KIP-858): the controller does not know what is in which.
 	Offline []OfflineReplica `json:",omitempty"`
+	// Unusable are all replicas whose logs the broker cannot use, at most MaxUnusable
+	// partitions: none of them is elected where records may be lost anyhow. With so many
+	// there may be more, and none of the broker's is.
+	Unusable []UnusableReplicas `json:",omitempty"`
 }
 
 // HeartbeatResult answers a heartbeat.

@@ -79,7 +79,10 @@ type (
 		Topic     metadata.TopicID
 		Partition int32
 		Leader    int32
-		Defaults  defaults
+		// Unusable are replicas of it whose brokers cannot use them, as far as the active
+		// controller has heard.
+		Unusable []int32
+		Defaults defaults
 	}
 	// electLongest makes the replica lead whose log reaches furthest, after all that
 	// had every record came back from an unclean stop (rule 8).

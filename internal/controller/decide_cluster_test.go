@@ -18,7 +18,7 @@ import (
 //	offline orders 0 id=1 [partition-epoch=4] [unheard=2,3]
 //	isr orders 0 leader=1 isr=1,2 [epoch=3] [partition-epoch=4] [stale=2]     stale: with an old broker epoch
 //	elect orders 0 [unclean]        elect-offline
-//	elect-unclean orders 0 leader=3        elect-longest orders 0 leader=2 reported=1,2,3
+//	elect-unclean orders 0 leader=3 unusable=2        elect-longest orders 0 leader=2 reported=1,2,3
 //	reassign orders 0 [replicas=1,2] [same-rf]        none: cancel
 func (s *script) parseCluster(t *testing.T, d *datadriven.TestData, word func(int) string, vals map[string][]string, def defaults) []Command {
 	num := func(k string, or int64) int64 {
@@ -99,7 +99,7 @@ func (s *script) parseCluster(t *testing.T, d *datadriven.TestData, word func(in
 	case "elect-offline":
 		return []Command{electOffline{ids("unheard"), def}}
 	case "elect-unclean":
-		return []Command{electUnclean{topicID, index, int32(num("leader", 0)), def}}
+		return []Command{electUnclean{topicID, index, int32(num("leader", 0)), ids("unusable"), def}}
 	case "elect-longest":
 		return []Command{electLongest{topicID, index, int32(num("leader", 0)), ids("reported"), def}}
 	case "reassign":

@@ -95,6 +95,8 @@ func decideElectUnclean(img *metadata.Image, c electUnclean) ([]Change, error) {
 		return nil, nil
 	case !slices.Contains(u.Live, c.Leader):
 		return nil, fmt.Errorf("elect unclean leader of %s-%d: %w: %d is not a living replica", t.Name, p.Index, ErrEligibleLeadersNotAvailable, c.Leader)
+	case slices.Contains(c.Unusable, c.Leader):
+		return nil, fmt.Errorf("elect unclean leader of %s-%d: %w: the log of broker %d is damaged, or in a log directory that is offline", t.Name, p.Index, ErrEligibleLeadersNotAvailable, c.Leader)
 	}
 	ch := r.change(t, p)
 	ch.next.ISR, ch.next.LastKnownELR, ch.restart = nil, nil, true

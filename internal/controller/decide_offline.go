@@ -40,6 +40,56 @@ func Resignable(img *metadata.Image, broker int32, offline []OfflineReplica) []O
 	return out
 }
 
+// MaxUnusable bounds the partitions of Heartbeat.Unusable, some 140 KB of it.
+const MaxUnusable = 20_000
+
+// UnusableReplicas are a broker's of one topic.
+type UnusableReplicas struct {
+	Topic      metadata.TopicID
+	Partitions []int32
+}
+
+// Unusable puts offline replicas in the form of a heartbeat, the first MaxUnusable of
+// them. Those of a topic stand behind each other.
+func Unusable(offline []OfflineReplica) []UnusableReplicas {
+	var all []UnusableReplicas
+	for _, o := range offline[:min(len(offline), MaxUnusable)] {
+		if len(all) == 0 || all[len(all)-1].Topic != o.Topic {
+			all = append(all, UnusableReplicas{Topic: o.Topic})
+		}
+		t := &all[len(all)-1]
+		t.Partitions = append(t.Partitions, o.Partition)
+	}
+	return all
+}
+
+// unusable is what a heartbeat says of logs that cannot be used.
+type unusable struct {
+	replicas map[partitionKey]struct{}
+	all      bool // there may be more
+}
+
+// newUnusable refuses more than MaxUnusable.
+func newUnusable(named []UnusableReplicas) (u unusable, err error) {
+	for _, t := range named {
+		for _, p := range t.Partitions {
+			if u.replicas == nil {
+				u.replicas = make(map[partitionKey]struct{})
+			}
+			if u.replicas[partitionKey{t.Topic, p}] = struct{}{}; len(u.replicas) > MaxUnusable {
+				return unusable{}, fmt.Errorf("%w: more than %d replicas that cannot be used", ErrInvalidRequest, MaxUnusable)
+			}
+		}
+	}
+	u.all = len(u.replicas) == MaxUnusable
+	return u, nil
+}
+
+func (u unusable) has(k partitionKey) bool {
+	_, ok := u.replicas[k]
+	return ok || u.all
+}
+
 // decideResignReplicas has others lead, and be in sync, in place of replicas that their
 // broker cannot use (reliability rule 7: damage on the leader: resign first).
 func decideResignReplicas(img *metadata.Image, c resignReplicas) ([]Change, error) {

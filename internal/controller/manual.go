@@ -137,7 +137,7 @@ func (p *Plan) Unclean() []Outcome {
 	var cmds []Command
 	for _, u := range p.m.s.unclean(p.scratch.view()) {
 		if leader, err := decideUnclean(context.Background(), nil, u); err == nil {
-			cmds = append(cmds, electUnclean{u.Topic.ID, u.Partition.Index, leader, p.m.def})
+			cmds = append(cmds, electUnclean{Topic: u.Topic.ID, Partition: u.Partition.Index, Leader: leader, Defaults: p.m.def})
 		}
 	}
 	return p.decide(cmds)

@@ -188,6 +188,7 @@ func (c *cluster) heartbeat(id int32) {
 	hb := Heartbeat{Broker: id, Epoch: b.registered.Epoch, Revision: c.rev}
 	if b.damaged {
 		hb.Offline = Resignable(c.image(), id, []OfflineReplica{{Topic: testID(1)}})
+		hb.Unusable = Unusable([]OfflineReplica{{Topic: testID(1)}})
 	}
 	cmds, err := c.s.heartbeat(c.now, c.image(), hb)
 	if err != nil {
@@ -402,7 +403,7 @@ func TestReplicasModel(t *testing.T) {
 			case "unclean":
 				p := c.partition()
 				if u, ok := replicasOf(c.image(), c.def()).uncleanChoiceOf(c.image().Topic("t"), p); ok && rapid.IntRange(0, 3).Draw(t, "allowed") == 0 {
-					c.do(electUnclean{testID(1), 0, u.Live[0], c.def()})
+					c.do(electUnclean{Topic: testID(1), Leader: u.Live[0], Defaults: c.def()})
 				}
 			}
 		}

@@ -68,6 +68,8 @@ type session struct {
 	// proven is the revision that this broker is known to be alive after. Where it is in
 	// the ISR, those who came back, or were taken out of it, before need not be waited for.
 	proven int64
+	// unusable is what the last heartbeat said of logs.
+	unusable unusable
 }
 
 type partitionKey struct {
@@ -147,11 +149,16 @@ func (s *sessions) heartbeat(now time.Time, img *metadata.Image, hb Heartbeat) (
 	if len(hb.Offline) > MaxOffline {
 		return nil, fmt.Errorf("%w: heartbeat of broker %d names %d offline replicas, at most %d", ErrInvalidRequest, hb.Broker, len(hb.Offline), MaxOffline)
 	}
+	bad, err := newUnusable(hb.Unusable)
+	if err != nil {
+		return nil, fmt.Errorf("heartbeat of broker %d: %w", hb.Broker, err)
+	}
 	cur := s.brokers[hb.Broker]
 	if cur == nil || cur.epoch != hb.Epoch {
 		cur = &session{epoch: hb.Epoch}
 		s.brokers[hb.Broker] = cur
 	}
+	cur.unusable = bad
 	cur.deadline = now.Add(s.o.Timeout)
 	news := !cur.heard
 	cur.heard = true
@@ -340,6 +347,9 @@ func (s *sessions) unclean(img *metadata.Image) []uncleanChoice {
 	var open []uncleanChoice
 	for _, u := range uncleanChoices(img, s.o.Defaults, s.unheard(img)) {
 		k := partitionKey{u.Topic.ID, u.Partition.Index}
+		if u.Live = minus(u.Live, s.unusable(img, u.Topic, u.Partition)); len(u.Live) == 0 {
+			continue
+		}
 		q, about := s.asked[k], fmt.Sprint(u.Partition.PartitionEpoch, u.Live)
 		if q.about != about || s.last.Sub(q.at) >= askAgain {
 			q = question{about, s.last}
@@ -349,6 +359,27 @@ func (s *sessions) unclean(img *metadata.Image) []uncleanChoice {
 	}
 	s.asked = asked
 	return open
+}
+
+// unusable are the replicas of a partition whose brokers have said that they cannot use
+// them.
+func (s *sessions) unusable(img *metadata.Image, t *metadata.Topic, p *metadata.Partition) []int32 {
+	var ids []int32
+	for _, id := range p.Replicas {
+		cur, b := s.brokers[id], img.Broker(id)
+		if cur != nil && b != nil && cur.epoch == b.Epoch && cur.unusable.has(partitionKey{t.ID, p.Index}) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// knowing completes an unclean election with what only sessions know.
+func (s *sessions) knowing(img *metadata.Image, c electUnclean) electUnclean {
+	if t := img.TopicByID(c.Topic); t.Partition(c.Partition) != nil {
+		c.Unusable = s.unusable(img, t, t.Partition(c.Partition))
+	}
+	return c
 }
 
 // heartbeatCommands is what a heartbeat asks for, by the image alone.

@@ -353,7 +353,7 @@ func TestSessionsAskOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.do(electUnclean{open[0].Topic.ID, open[0].Partition.Index, leader, c.def()})
+	c.do(electUnclean{Topic: open[0].Topic.ID, Partition: open[0].Partition.Index, Leader: leader, Defaults: c.def()})
 	if p := c.partition(); p.Leader != 3 || fmt.Sprint(p.ISR) != "[3]" {
 		t.Errorf("%s", showPartition(p))
 	}
