@@ -158,11 +158,16 @@ func (s *Server) fetch(r *request, body []byte) error {
 // throttleFetch counts an answer against its client's quotas. One that is held back
 // does not count.
 func (s *Server) throttleFetch(r *request, bytes int, waited time.Duration) {
-	wait := s.record(r, quota.Fetch, float64(bytes))
 	s.recordTime(r, waited)
-	if r.throttle(wait); r.wait > 0 {
+	if !s.quotas.Limits(quota.Fetch) {
+		return
+	}
+	user, client := r.who()
+	wait := s.quotas.Answer(quota.Fetch, user, client, float64(bytes))
+	if wait == 0 && r.wait > 0 { // for its time
 		s.record(r, quota.Fetch, -float64(bytes))
 	}
+	r.throttle(wait)
 }
 
 // ownSession remembers a session to drop with the connection.

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/lockstep-kafka/lockstep/internal/clock"
+	"github.com/lockstep-kafka/lockstep/internal/quota"
 )
 
 // setQuota changes one quota of an entity named kind=name (kind alone: default);
@@ -195,7 +196,9 @@ func TestFetchThrottle(t *testing.T) {
 	done := make(chan *kmsg.FetchResponse)
 	go func() { done <- get() }()
 	awaitTimer(clk)
-	clk.Advance(12 * time.Second)
+	// To the millisecond: the clock moved on beyond it hid that the answer did not fit yet
+	// when the client came back as it was told, and was held up once more.
+	clk.Advance(time.Duration(second.ThrottleMillis) * time.Millisecond)
 	if third := <-done; third.ThrottleMillis != 0 || len(fetched(t, third).RecordBatches) < 900 {
 		t.Fatalf("%+v", third)
 	}
@@ -206,6 +209,9 @@ func TestMutationThrottle(t *testing.T) {
 	setQuota(t, "controller_mutation_rate", 1, [2]string{"client-id", "tmt"})
 	defer setQuota(t, "controller_mutation_rate", 0, [2]string{"client-id", "tmt"})
 	s, _ := throttledWorld(t)
+	if !s.quotas.Limits(quota.Mutation) {
+		t.Fatal("a server that has just started serves without quotas")
+	}
 	adm, err := kgo.NewClient(kgo.SeedBrokers(addrOf(s)), kgo.ClientID("tmt"))
 	if err != nil {
 		t.Fatal(err)

@@ -109,6 +109,9 @@ func NewServer(o Options) (*Server, error) {
 		bound.rate = quota.NewRate(measure, cmp.Or(l.MaxConnectionRate, quota.NoRate))
 		s.listeners = append(s.listeners, bound)
 	}
+	// At once, and not only when the watch is first called: who asks until then had no
+	// quota at all.
+	s.followQuotas(nil, o.Controller.Image())
 	s.unwatch = o.Controller.Watch(s.followQuotas)
 	return s, nil
 }

@@ -114,6 +114,29 @@ func (l *Limiter) Record(k Kind, user, client string, n float64) time.Duration {
 	return w.over(l.shape, now, limit)
 }
 
+// Answer notes what an answer uses if it is within the quota. Otherwise nothing is
+// noted, the answer must not be sent, and the client is told when one as large is.
+func (l *Limiter) Answer(k Kind, user, client string, n float64) time.Duration {
+	r := l.rules.Load()
+	if r == nil || !r.any[k] {
+		return 0
+	}
+	limit, who, ok := r.find(k, user, client)
+	if !ok {
+		return 0
+	}
+	now := l.o.Clock.Now().UnixMilli()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := &l.entityLocked(entityKey{k, who}, now).window
+	w.advance(l.shape, now)
+	wait := w.fits(l.shape, now, n, limit)
+	if wait == 0 {
+		w.record(l.shape, now, n)
+	}
+	return wait
+}
+
 // MaxAnswer is the most that one answer may use, so that it fits into a window at
 // all; otherwise it would be thrown away again and again.
 func (l *Limiter) MaxAnswer(k Kind, user, client string, otherwise int) int {

@@ -1,6 +1,9 @@
 package quota
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // maxSamples bounds quota.window.num, and with it the size of an entity.
 const maxSamples = 64
@@ -70,6 +73,22 @@ func (w *window) over(s shape, now int64, bound float64) time.Duration {
 	}
 	// After a whole window nothing of this is in it any more.
 	return min(time.Duration(excess*float64(time.Millisecond)), s.whole())
+}
+
+// fits tells how long it takes until n more are within the bound (in units per
+// second), if nothing else is recorded: until samples that are in the way have left
+// the window. over is right for what was used already, and on average; who is told by
+// it when to ask again for what did not fit is there before it does. More than a window
+// allows at all waits until the window is empty.
+func (w *window) fits(s shape, now int64, n, bound float64) time.Duration {
+	sum := w.total() + n
+	for k := w.newest; ; k++ {
+		at := k*s.length + int64(math.Ceil(sum/bound*1000)) - int64(s.samples-1)*s.length
+		if at = max(at, now, k*s.length); at < (k+1)*s.length || k == w.newest+int64(s.samples) {
+			return min(time.Duration(at-now)*time.Millisecond, s.whole())
+		}
+		sum -= w.slots[(k+1)%int64(s.samples)]
+	}
 }
 
 // idle says that nothing of it is left by now.

@@ -3,6 +3,7 @@ package quota
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -40,6 +41,63 @@ func TestWindow(t *testing.T) {
 	w.record(kafkas, 5, 1) // a clock that went back
 	if w.newest != 22 {
 		t.Error("the window went back to", w.newest)
+	}
+}
+
+// How long n more have to wait at a quota of 100 per second behind 900, 40 and 40 of
+// the seconds 0, 3 and 5.
+func TestFits(t *testing.T) {
+	for _, c := range []struct {
+		at   int64 // milliseconds
+		n    float64
+		want time.Duration
+	}{
+		{5000, 20, 0},                         // 1000 in ten seconds
+		{5000, 30, 100 * time.Millisecond},    // later in the same second
+		{5500, 80, 100 * time.Millisecond},    // likewise
+		{5500, 200, 5500 * time.Millisecond},  // the 900 have left
+		{5500, 1000, 6300 * time.Millisecond}, // and the rest is paid off in that second
+		{5500, 1050, 9400 * time.Millisecond}, // the first 40 had to leave as well
+		{5500, 5000, 11 * time.Second},        // never: no longer than a window
+	} {
+		var w window
+		for _, r := range [][2]int64{{0, 900}, {3000, 40}, {5000, 40}} {
+			w.record(kafkas, r[0], float64(r[1]))
+		}
+		w.advance(kafkas, c.at)
+		got := w.fits(kafkas, c.at, c.n, 100)
+		if got != c.want {
+			t.Errorf("%g more at %d ms: %v, want %v", c.n, c.at, got, c.want)
+		}
+	}
+}
+
+// Whatever was used: n more are within the bound after the wait, and not a millisecond
+// before.
+func TestFitsIsExact(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 5000 {
+		const bound = 100
+		var w window
+		now := int64(1_000_000)
+		w.advance(kafkas, now)
+		for range random.IntN(20) {
+			now += random.Int64N(1500)
+			w.record(kafkas, now, float64(random.IntN(300)))
+		}
+		n := float64(random.IntN(1000))
+		wait := w.fits(kafkas, now, n, bound)
+		over := func(at int64) time.Duration {
+			later := window{newest: w.newest, slots: slices.Clone(w.slots)}
+			later.record(kafkas, at, n)
+			return later.over(kafkas, at, bound)
+		}
+		if got := over(now + wait.Milliseconds()); got > 0 {
+			t.Fatalf("%g more after %v: %v too early; %+v at %d", n, wait, got, w, now)
+		}
+		if wait > 0 && over(now+wait.Milliseconds()-1) == 0 {
+			t.Fatalf("%g more waited %v, a millisecond too long; %+v at %d", n, wait, w, now)
+		}
 	}
 }
 
