@@ -13,17 +13,23 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/source"
 )
 
+// skippedConfig is a config of the source that cannot be copied, and why.
+type skippedConfig struct {
+	name string
+	why  error
+}
+
 // copiedConfigs are the configs of a source topic that belong here too: those
 // set on the topic itself, without what topic.properties.exclude names (W47).
 // Configs that we do not know, or whose value we refuse, are named in skipped.
-func copiedConfigs(entries []source.ConfigEntry, exclude *regexp.Regexp) (copied map[string]string, skipped []error) {
+func copiedConfigs(entries []source.ConfigEntry, exclude *regexp.Regexp) (copied map[string]string, skipped []skippedConfig) {
 	copied = make(map[string]string)
 	for _, e := range entries {
 		if !e.Dynamic || e.Value == nil || e.Name == metadata.MirrorNameConfig || exclude.MatchString(e.Name) {
 			continue
 		}
 		if err := metadata.ValidateTopicConfig(e.Name, *e.Value); err != nil {
-			skipped = append(skipped, err)
+			skipped = append(skipped, skippedConfig{e.Name, err})
 			continue
 		}
 		copied[e.Name] = *e.Value
@@ -97,8 +103,12 @@ func (p *peer) syncConfigs(ctx context.Context, cluster Source, mirror *metadata
 			continue
 		}
 		want, skipped := copiedConfigs(tc.Entries, exclude)
-		for _, why := range skipped {
-			p.tell("config "+name, fmt.Sprintf("config of source topic %s is not copied: %v", name, why))
+		for _, s := range skipped {
+			err := fmt.Errorf("config of source topic %s is not copied: %w", name, s.why)
+			p.tell("config "+name+" "+s.name, err.Error())
+			if metadata.TopicConfigDef(s.name) != nil { // what nobody here knows is no fault of anybody's
+				errs = append(errs, err)
+			}
 		}
 		ops, now := configOps(topics[name].Configs, want, p.sync.configs[name])
 		settled[name] = now
