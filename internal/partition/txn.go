@@ -29,9 +29,13 @@ type Marker struct {
 }
 
 // AppendMarker ends a producer's transaction. done is called once, when the
-// high watermark has passed the marker. A marker that comes twice is appended
-// twice, which changes nothing. It breaks the verifications of the transaction it
-// ends.
+// high watermark has passed the marker and it is on this replica's disk, whatever
+// durability says: the coordinator forgets the partition then, and nobody else
+// would ever end the transaction if the marker were lost. After a power cut of all
+// replicas the longest log leads (rule 8), which is one that has it.
+//
+// A marker that comes twice is appended twice, which changes nothing. It breaks the
+// verifications of the transaction it ends.
 func (p *Partition) AppendMarker(leaderEpoch int32, m Marker, done func(error)) {
 	p.appendMu.Lock()
 	v := p.view.Load()
@@ -65,11 +69,25 @@ func (p *Partition) AppendMarker(leaderEpoch int32, m Marker, done func(error)) 
 		done(nil)
 		done = func(error) {}
 	}
-	p.appendLocked(b, -1, true, time.Time{}, func(_ int64, err error) {
+	log, onDisk := p.log, p.settings.fsync || invariants.Planted("markerInMemory")
+	answer := func(err error) {
 		if err != nil {
 			err = p.wrap(err)
 		}
 		done(err)
+	}
+	p.appendLocked(b, -1, true, time.Time{}, func(_ int64, err error) {
+		if err != nil || onDisk { // the high watermark waits for the disk itself
+			answer(err)
+			return
+		}
+		log.Flush(func(err error) { // of several markers in their order
+			if err != nil {
+				p.refused(err)
+				err = fmt.Errorf("%w: %w: %w", ErrMayCommit, ErrStorage, err)
+			}
+			answer(err)
+		})
 	})
 }
 

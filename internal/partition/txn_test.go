@@ -239,6 +239,50 @@ func TestMarkerRefusals(t *testing.T) {
 	}
 }
 
+// All brokers of a cluster lost their power while the last markers were in memory only,
+// as durability=replicated allows for records. The coordinator had noted that each
+// partition has its marker, so nobody wrote one again: the transaction was open for
+// ever, and readers of committed records stood still in front of it. (Half of the runs
+// of TestPowerCutIsSeen in fixtures/clusterrun.) So a marker is answered when it is on
+// the disk, and the records before it are not held up.
+func TestMarkerIsOnDisk(t *testing.T) {
+	w := newWorld(t)
+	p := w.apply(func(t *metadata.Topic) { t.Configs = map[string]string{"durability": "replicated"} })
+	release := w.disk.hold()
+	defer release()
+	g := w.vouch(p, 7, 0)
+	if err := w.send(p, inTxn(7, 0, 0), g); err != nil {
+		t.Fatal(err)
+	}
+	p.EndVerification(g)
+
+	marked := make(chan answer, 1)
+	p.AppendMarker(AnyEpoch, Marker{ProducerID: 7, Commit: true}, func(err error) { marked <- answer{err: err} })
+	select {
+	case <-w.disk.held: // the marker's fsync
+	case a := <-marked:
+		t.Fatalf("a marker was answered (%v), with what is below %d on the disk", a.err, p.log.DurableEnd())
+	}
+	if hw := p.HighWatermark(); hw != 2 {
+		t.Errorf("high watermark %d: readers wait for the disk", hw)
+	}
+	release()
+	if err := w.wait(marked).err; err != nil {
+		t.Fatal(err)
+	}
+	if durable := p.log.DurableEnd(); durable != 2 {
+		t.Errorf("a marker was answered, with what is below %d on the disk", durable)
+	}
+
+	w.disk.fail(errors.New("input/output error"))
+	if err := w.mark(p, Marker{ProducerID: 7, Commit: true}); !errors.Is(err, ErrStorage) || !errors.Is(err, ErrMayCommit) {
+		t.Errorf("with a disk that fails: %v", err)
+	}
+	if p.Info().Offline == nil {
+		t.Error("the partition goes on behind a failed fsync")
+	}
+}
+
 // A cut takes markers away, and the transaction is open again; one that began
 // behind the cut is gone.
 func TestTruncatedMarker(t *testing.T) {
