@@ -34,9 +34,9 @@
 // A decision takes effect, and is answered, when the log has its record: what a
 // producer or a reader was told survives the coordinator. Between the record of
 // PrepareCommit and that of CompleteCommit the markers are written, again and
-// again until every partition has one or is gone; a marker that comes twice
-// changes nothing. While a change is under way the id answers ErrConcurrent; adds
-// wait for its end instead (add.go).
+// again until every partition has one on its leader's disk or is gone; a marker
+// that comes twice changes nothing. While a change is under way the id answers
+// ErrConcurrent; adds wait for its end instead (add.go).
 //
 // What may fail: an append that is refused leaves the id as it was; markers that
 // a partition does not take are tried again, with a growing pause; a load that

@@ -16,7 +16,10 @@ func (c *Coordinator) EnsureTopic(ctx context.Context, ctrl *controller.Controll
 }
 
 // stateTopic is what __transaction_state looks like in a cluster with so many live
-// brokers. Configs are Kafka's.
+// brokers. Configs are Kafka's, but for durability: a transaction that a power cut
+// took from here, and left in the partitions that it wrote to, is one that nobody
+// ends. So what says that they belong to it is on disks before they are written to,
+// also where the broker's default is that records need not be.
 func (o *Options) stateTopic(live int) controller.CreateTopic {
 	factor := coordinator.Replicas(o.TopicReplicationFactor, live, o.TopicStrict)
 	return controller.CreateTopic{
@@ -24,6 +27,7 @@ func (o *Options) stateTopic(live int) controller.CreateTopic {
 		Configs: map[string]string{
 			"cleanup.policy":                 "compact",
 			"compression.type":               "uncompressed",
+			metadata.DurabilityConfig:        "fsync",
 			"min.insync.replicas":            strconv.Itoa(int(min(o.TopicMinISR, factor))),
 			"segment.bytes":                  strconv.Itoa(int(o.TopicSegmentBytes)),
 			"unclean.leader.election.enable": "false",
