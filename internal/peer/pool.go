@@ -55,8 +55,8 @@ type Options struct {
 	Dialer func() (*wire.Dialer, error)
 	Clock  clock.Clock
 
-	Connections int // per broker, without those of Dial; default 4
-	Waiting     int // requests per broker that wait for one; default 1024
+	Connections int // per broker, without those of Dial and of markers; default 4
+	Waiting     int // requests per broker that wait for one, and as many markers; default 1024
 	// Silence is how long a connection may live whose packets vanish; default 8 s. The
 	// kernel asks the other one, and counts what it does not acknowledge.
 	Silence    time.Duration
@@ -79,20 +79,44 @@ type Pool struct {
 type peer struct {
 	incarnation [16]byte
 	addr        string
-	slots       chan struct{} // one token per connection that may be in use
 
 	// over ends, with the cause, when the process is not talked to any more.
 	over context.Context
 	end  context.CancelCauseFunc
 
-	mu      sync.Mutex
-	idle    []*wire.Client
-	open    map[*conn]struct{} // in use or idle, and those of Dial
-	waiting int
+	mu    sync.Mutex
+	idle  []*wire.Client
+	open  map[*conn]struct{} // in use or idle, and those of Dial
+	lanes [lanes]lane
 
 	failures int           // to connect, one after the other
 	backoff  time.Duration // after the last of them; 0: the last try succeeded
 	retryAt  time.Time
+}
+
+// lane is requests that wait for each other's connections and for no others'.
+type lane struct {
+	slots   chan struct{} // one token per connection that may be in use
+	waiting int           // guarded by the peer's mu
+}
+
+// The broker at the other end holds a request that adds a partition to a transaction
+// until the markers of the transaction before are written. Where these stood in line
+// behind such requests, each waited for the other until the holding ended.
+const (
+	general = iota
+	markers // WriteTxnMarkers: what others are held for, and is never held itself
+	lanes
+)
+
+// markerConnections is one more than a sender has requests under way to a broker.
+const markerConnections = 2
+
+func laneOf(req kmsg.Request) int {
+	if _, ok := req.(*kmsg.WriteTxnMarkersRequest); ok {
+		return markers
+	}
+	return general
 }
 
 // conn tells its peer when it is closed, by whomever.
@@ -206,8 +230,10 @@ func (p *Pool) peer(id int32) (*peer, error) {
 	}
 	pr := &peer{
 		incarnation: b.Incarnation, addr: addr,
-		slots: make(chan struct{}, p.o.Connections), open: map[*conn]struct{}{},
+		open: map[*conn]struct{}{},
 	}
+	pr.lanes[general].slots = make(chan struct{}, p.o.Connections)
+	pr.lanes[markers].slots = make(chan struct{}, markerConnections)
 	pr.over, pr.end = context.WithCancelCause(context.Background())
 	p.peers[id] = pr
 	return pr, nil
@@ -242,10 +268,11 @@ func (pr *peer) close(cause error) {
 }
 
 func (pr *peer) request(ctx context.Context, o *Options, req kmsg.Request) (kmsg.Response, error) {
-	if err := pr.enter(ctx, o); err != nil {
+	l := &pr.lanes[laneOf(req)]
+	if err := pr.enter(ctx, o, l); err != nil {
 		return nil, err
 	}
-	defer func() { <-pr.slots }()
+	defer func() { <-l.slots }()
 	for {
 		c, kept, err := pr.take(ctx, o)
 		if err != nil {
@@ -268,27 +295,27 @@ func (pr *peer) request(ctx context.Context, o *Options, req kmsg.Request) (kmsg
 	}
 }
 
-// enter waits for one of the connections that may be in use at once.
-func (pr *peer) enter(ctx context.Context, o *Options) error {
+// enter waits for one of the connections that a lane may have in use at once.
+func (pr *peer) enter(ctx context.Context, o *Options, l *lane) error {
 	select {
-	case pr.slots <- struct{}{}:
+	case l.slots <- struct{}{}:
 		return nil
 	default:
 	}
 	pr.mu.Lock()
-	if pr.waiting >= o.Waiting {
+	if l.waiting >= o.Waiting {
 		pr.mu.Unlock()
 		return ErrBusy
 	}
-	pr.waiting++
+	l.waiting++
 	pr.mu.Unlock()
 	defer func() {
 		pr.mu.Lock()
-		pr.waiting--
+		l.waiting--
 		pr.mu.Unlock()
 	}()
 	select {
-	case pr.slots <- struct{}{}:
+	case l.slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

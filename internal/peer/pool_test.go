@@ -94,7 +94,7 @@ func (b *broker) serve(c net.Conn) {
 		resp.SetVersion(h.Version)
 		switch r := resp.(type) {
 		case *kmsg.ApiVersionsResponse:
-			r.ApiKeys = []kmsg.ApiVersionsResponseApiKey{{ApiKey: 18, MaxVersion: 3}, {ApiKey: 3, MaxVersion: 12}}
+			r.ApiKeys = []kmsg.ApiVersionsResponseApiKey{{ApiKey: 18, MaxVersion: 3}, {ApiKey: 3, MaxVersion: 12}, {ApiKey: 27, MaxVersion: 1}}
 			if h.Version > 3 {
 				r.ErrorCode = 35
 				r.SetVersion(0)
@@ -285,7 +285,7 @@ func TestBounds(t *testing.T) {
 	pr := w.peers[2]
 	for waiting := 0; waiting < 3; { // until they stand in line
 		pr.mu.Lock()
-		waiting = pr.waiting
+		waiting = pr.lanes[general].waiting
 		pr.mu.Unlock()
 	}
 	if err := w.ask(t.Context(), 2); !errors.Is(err, ErrBusy) {
@@ -299,6 +299,38 @@ func TestBounds(t *testing.T) {
 	}
 	if n := b.accepted.Load(); n != 2 {
 		t.Errorf("%d connections, want 2", n)
+	}
+}
+
+// Brokers held back requests that add partitions to transactions until the markers of the
+// transactions before were written. They had taken every connection between two brokers,
+// and the markers waited in line behind them: transactions of many producers stood still
+// for a second or more.
+func TestMarkersPassWhatIsHeldForThem(t *testing.T) {
+	b, w := startBroker(t), newWorld(t, Options{Connections: 2, Waiting: 3})
+	w.register(2, 1, b.addr)
+	hold := make(chan struct{})
+	b.hold.Store(&hold)
+	done := make(chan error, 5)
+	for range 2 {
+		go func() { done <- w.ask(t.Context(), 2) }()
+		<-b.asked
+	}
+	for range 3 { // as many as may stand in line
+		go func() { done <- w.ask(t.Context(), 2) }()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for range 5 {
+		if _, err := w.Request(ctx, 2, kmsg.NewPtrWriteTxnMarkersRequest()); err != nil {
+			t.Errorf("markers: %v", err)
+		}
+	}
+	close(hold)
+	for range 5 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	}
 }
 
