@@ -21,7 +21,7 @@ PARTITIONS ?= 3000
 
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
 
-.PHONY: help release deps deps-go deps-system deps-kafka build run cluster demo check test lint interop matrix kill powercut net failover failback rivals rolling reassign history bench peers brokerbench replicationbench microbench compactbench hostile scale restartbench partitionsbench torture crash sim mirrorsim planted scenarios race fuzz clean
+.PHONY: help release deps deps-go deps-system deps-kafka build run cluster demo check test lint interop oldsources matrix kill powercut net failover failback rivals rolling reassign history bench peers brokerbench replicationbench microbench compactbench hostile scale restartbench partitionsbench torture crash sim mirrorsim planted scenarios race fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,9 +79,12 @@ lint: ## gofmt, go vet with all build tags, seams and step functions
 	cd fixtures/clients/go && $(GO) vet ./... && $(GO) mod verify
 
 interop: build ## against Apache Kafka and every client (sizes: LOCKSTEP_INTEROP_MB, LOCKSTEP_CHAOS_ROUNDS)
-	$(GO) test -tags interop -count=1 -timeout 60m -skip '^TestMatrix$$' ./fixtures/interop/
+	$(GO) test -tags interop -count=1 -timeout 60m -skip '^Test(Matrix|OldSources|UpdatedSource)$$' ./fixtures/interop/
 	$(MATRIX)
 	$(GO) test -tags interop -count=1 -timeout 20m -run 'TestApacheKafka|TestLockstep' ./internal/source/ ./segment/
+
+oldsources: build ## migration from Apache Kafka 2.1, 2.8 and the newest, and from one that is updated meanwhile (about 12 min)
+	$(GO) test -tags interop -count=1 -timeout 60m -v -run '^Test(OldSources|UpdatedSource)$$' ./fixtures/interop/
 
 matrix: build ## every client with every feature, and the table of them (README renewed: make matrix ARGS=-matrix.rewrite)
 	$(MATRIX)
