@@ -94,7 +94,8 @@ func TestProvenPeerFallsSilent(t *testing.T) {
 			t.Fatalf("request %d: code %d", i, code)
 		}
 	}
-	if _, err := c.Write([]byte{0, 14, 0, 0, 0, 0}); err != nil { // 900 KiB of Produce
+	// 256 KiB of Produce: the more, the longer the server waits for it.
+	if _, err := c.Write([]byte{0, 4, 0, 0, 0, 0}); err != nil {
 		t.Fatal(err)
 	}
 	c.closedByPeer()
