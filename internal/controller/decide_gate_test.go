@@ -88,3 +88,37 @@ func TestReassignToWhoWasAway(t *testing.T) {
 		t.Errorf("in another order: %+v", got)
 	}
 }
+
+// min.insync.replicas was raised while a gate's record was under way: the gate opened to one
+// replica where two were asked for. The configs of the moment count, not those under which
+// the leader looked.
+func TestGateOfOldConfigs(t *testing.T) {
+	for name, c := range map[string]struct {
+		configs map[string]string
+		isr     []int32
+		state   metadata.MirrorState
+		refused bool
+	}{
+		"as many as asked for":   {map[string]string{"min.insync.replicas": "2"}, []int32{1, 2}, metadata.StatePreparing, false},
+		"one too few":            {map[string]string{"min.insync.replicas": "2"}, []int32{1}, metadata.StatePreparing, true},
+		"fewer replicas than it": {map[string]string{"min.insync.replicas": "5"}, []int32{1, 2, 3}, metadata.StatePreparing, false},
+		"all, for the option":    {map[string]string{metadata.MirrorULEConfig: "true"}, []int32{1, 2}, metadata.StatePreparing, true},
+		"all, for the recovery":  {nil, []int32{1, 2}, metadata.StateULERecovery, true},
+		"and they are all":       {nil, []int32{3, 1, 2}, metadata.StateULERecovery, false},
+	} {
+		b := newBuilder(metadata.NewImage())
+		p := &metadata.Partition{Replicas: []int32{1, 2, 3}, ISR: c.isr, Leader: 1, PartitionEpoch: 7}
+		state := noState("m")
+		state.State = c.state
+		err := b.apply([]Change{putPartition{ID: testID(1), Partition: p}, putTopic{testID(1), "orders", false, 1, c.configs, 0},
+			setAttachment{ID: testID(1), Value: "m"}, putState{testID(1), 0, &state}}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = decideWriteState(b.view(), writeState{"m", MirrorStateWrite{Topic: testID(1), State: metadata.StateMirroring, LeaderEpoch: -1, StateEpoch: -1,
+			Gate: &MirrorGate{Target: 9, Confirmed: c.isr, PartitionEpoch: 7}}})
+		if c.refused != errors.Is(err, ErrInvalidUpdateVersion) || !c.refused && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

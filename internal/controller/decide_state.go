@@ -39,6 +39,9 @@ func decideWriteState(img *metadata.Image, c writeState) ([]Change, error) {
 	changes := []Change{putState{t.ID, p.Index, next}}
 	if c.Gate != nil {
 		gated, err := passGate(p, c.Gate)
+		if err == nil {
+			err = enoughForGate(t, p)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("mirror %s: write state of %s-%d: %w", c.Mirror, t.Name, p.Index, err)
 		}
@@ -47,6 +50,22 @@ func decideWriteState(img *metadata.Image, c writeState) ([]Change, error) {
 		}
 	}
 	return changes, nil
+}
+
+// enoughForGate refuses a gate that was passed under configs that are not the topic's any
+// more: it opens to no fewer replicas than they ask for now (GI-65, W28). The leader looks
+// again when it has heard of them.
+func enoughForGate(t *metadata.Topic, p *metadata.Partition) error {
+	r := t.MirrorPartition(p)
+	all := t.ConfigBool(metadata.MirrorULEConfig) || r != nil && r.State == metadata.StateULERecovery
+	need := min(int(t.ConfigInt("min.insync.replicas")), len(p.Replicas))
+	if all {
+		need = len(p.Replicas)
+	}
+	if len(p.ISR) < need && !invariants.Planted("gateOfOldConfigs") {
+		return fmt.Errorf("%w: the gate was passed by %d replicas in sync, it takes %d", ErrInvalidUpdateVersion, len(p.ISR), need)
+	}
+	return nil
 }
 
 // passGate remembers the replicas that a gate left out (O4); nil if there is nothing
