@@ -122,7 +122,25 @@ func (p *pair) version(b *broker, id segment.LogID) int {
 	if v, over := p.lifeOver(b, id); over {
 		return v
 	}
+	if p.deposed(b, id) {
+		return 0
+	}
 	return b.w.check.version(id.Topic, id.Partition)
+}
+
+// deposed says that a broker has not heard of the newest leader epoch. What it answers was
+// true in a version before, if an unclean election came with one; to whom it is the newest
+// that was heard, it may be answered.
+func (p *pair) deposed(b *broker, id segment.LogID) bool {
+	if b.img == nil {
+		return true
+	}
+	own, now := b.img.TopicByID(id.Topic), b.w.store.image().TopicByID(id.Topic)
+	if own == nil || now == nil {
+		return own == nil
+	}
+	was, is := own.Partition(id.Partition), now.Partition(id.Partition)
+	return was == nil || is != nil && was.LeaderEpoch < is.LeaderEpoch
 }
 
 // cutting says that a mirror's leader may have cut what another member of the ISR, which
