@@ -89,18 +89,17 @@ func (l *Log) hasProducersFile(base int64) bool {
 // dropProducers removes the files but for that of the segment that begins at first, of
 // which -1 is none. Not durably: a leftover is not believed, and removed again.
 func (l *Log) dropProducers(first int64) error {
-	left := l.keptAt[:0]
-	for i, base := range l.keptAt {
+	var errs error
+	l.keptAt = slices.DeleteFunc(l.keptAt, func(base int64) bool {
 		if base == first {
-			left = append(left[:0], base)
-			continue
+			return false
 		}
 		if err := l.store.disk.Remove(l.store.disk.PathJoin(l.dir, producersFile(base))); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			l.keptAt = append(left, l.keptAt[i:]...)
-			return err
+			errs = errors.Join(errs, err)
+			return false
 		}
 		invariants.Fault("segment.producersRemoved")
-	}
-	l.keptAt = left
-	return nil
+		return true
+	})
+	return errs
 }

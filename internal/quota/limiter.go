@@ -95,21 +95,27 @@ func (l *Limiter) Limits(k Kind) bool {
 	return r != nil && r.any[k]
 }
 
+// find is a client's quota of a kind, and by which key its use is counted; false: it has none.
+func (l *Limiter) find(k Kind, user, client string) (limit float64, key entityKey, ok bool) {
+	r := l.rules.Load()
+	if r == nil || !r.any[k] {
+		return 0, entityKey{}, false
+	}
+	limit, who, ok := r.find(k, user, client)
+	return limit, entityKey{k, who}, ok
+}
+
 // Record notes what a client used and tells how long it has to wait. What is not
 // sent after all is taken back with a negative n.
 func (l *Limiter) Record(k Kind, user, client string, n float64) time.Duration {
-	r := l.rules.Load()
-	if r == nil || !r.any[k] {
-		return 0
-	}
-	limit, who, ok := r.find(k, user, client)
+	limit, key, ok := l.find(k, user, client)
 	if !ok {
 		return 0
 	}
 	now := l.o.Clock.Now().UnixMilli()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w := &l.entityLocked(entityKey{k, who}, now).window
+	w := &l.entityLocked(key, now).window
 	w.record(l.shape, now, n)
 	return w.over(l.shape, now, limit)
 }
@@ -117,18 +123,14 @@ func (l *Limiter) Record(k Kind, user, client string, n float64) time.Duration {
 // Answer notes what an answer uses if it is within the quota. Otherwise nothing is
 // noted, the answer must not be sent, and the client is told when one as large is.
 func (l *Limiter) Answer(k Kind, user, client string, n float64) time.Duration {
-	r := l.rules.Load()
-	if r == nil || !r.any[k] {
-		return 0
-	}
-	limit, who, ok := r.find(k, user, client)
+	limit, key, ok := l.find(k, user, client)
 	if !ok {
 		return 0
 	}
 	now := l.o.Clock.Now().UnixMilli()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w := &l.entityLocked(entityKey{k, who}, now).window
+	w := &l.entityLocked(key, now).window
 	w.advance(l.shape, now)
 	wait := w.fits(l.shape, now, n, limit)
 	if wait == 0 {
@@ -140,11 +142,7 @@ func (l *Limiter) Answer(k Kind, user, client string, n float64) time.Duration {
 // MaxAnswer is the most that one answer may use, so that it fits into a window at
 // all; otherwise it would be thrown away again and again.
 func (l *Limiter) MaxAnswer(k Kind, user, client string, otherwise int) int {
-	r := l.rules.Load()
-	if r == nil || !r.any[k] {
-		return otherwise
-	}
-	limit, _, ok := r.find(k, user, client)
+	limit, _, ok := l.find(k, user, client)
 	if !ok {
 		return otherwise
 	}
@@ -156,18 +154,14 @@ func (l *Limiter) MaxAnswer(k Kind, user, client string, otherwise int) int {
 // the client has to wait. Strictly, a client whose quota is used up already is
 // refused with ErrExceeded, and nothing is noted.
 func (l *Limiter) Mutate(user, client string, n float64, strict bool) (time.Duration, error) {
-	r := l.rules.Load()
-	if r == nil || !r.any[Mutation] {
-		return 0, nil
-	}
-	limit, who, ok := r.find(Mutation, user, client)
+	limit, key, ok := l.find(Mutation, user, client)
 	if !ok {
 		return 0, nil
 	}
 	now := l.o.Clock.Now().UnixMilli()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b := &l.entityLocked(entityKey{Mutation, who}, now).bucket
+	b := &l.entityLocked(key, now).bucket
 	b.refill(now, limit)
 	if wait := b.over(l.shape, limit); strict && wait > 0 {
 		return wait, fmt.Errorf("%w: try again in %d ms", ErrExceeded, wait.Milliseconds())
