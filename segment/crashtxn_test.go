@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/lockstep-kafka/lockstep/internal/record"
 )
 
 // A low cut, then a higher one between two segments, then retention took all below that,
@@ -105,5 +107,43 @@ func TestOpenTransactionBelowTheStart(t *testing.T) {
 	l = mustLog(t, mustOpen(t, o), c)
 	if got := fmt.Sprint(l.OpenTxns()); l.StartOffset() != 3 || l.EndOffset() != 6 || got != "[{7 0 0 -1}]" {
 		t.Fatalf("log is [%d, %d), open transactions %s", l.StartOffset(), l.EndOffset(), got)
+	}
+}
+
+// The log start was moved inside a segment, behind an aborted transaction, and the segment
+// was closed: the index was told of its producers without that transaction. Moves inside a
+// segment are not synced, so a power cut took this one back, and what had been aborted was
+// read as committed.
+func TestAbortedBehindAStartThatIsTakenBack(t *testing.T) {
+	fs := newCrashFS()
+	o := testOptions(fs)
+	c := Config{SegmentBytes: 1 << 20, RetentionMs: -1, RetentionBytes: -1}
+	s := mustOpen(t, o)
+	l := mustLog(t, s, c)
+	mustAppend(t, l, testBatch{base: 0, n: 3, pid: 7, txn: true}.build())
+	mustAppend(t, l, stamped(record.Marker(record.Abort, 7, 0, 1, 1), 3, 0))
+	appendN(t, l, 3, 0)
+	mustFlush(t, l)
+	l.SetHighWatermark(l.EndOffset())
+	s.flusher.checkpoint()
+	if err := l.SetStartOffset(7); err != nil {
+		t.Fatal(err)
+	}
+	l.wr.Lock()
+	_, err := l.roll()
+	l.wr.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.index.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for round := range 2 {
+		fs = fs.crashNow(loseAll, nil)
+		o.FS = fs
+		l = mustLog(t, mustOpen(t, o), c)
+		if got := fmt.Sprint(l.Aborted(0, l.EndOffset())); l.StartOffset() != 0 || got != "[{7 0}]" {
+			t.Errorf("recovery %d: log is [%d, %d), aborted transactions %s", round, l.StartOffset(), l.EndOffset(), got)
+		}
 	}
 }

@@ -266,9 +266,8 @@ func (h *history) take() {
 	for _, e := range h.walked.epochs.Entries() {
 		h.epochs.Assign(e.Epoch, e.Start)
 	}
-	start := h.l.StartOffset()
-	h.epochs.TruncateStart(start)
-	h.producers.TruncateStart(start)
+	h.epochs.TruncateStart(h.l.StartOffset())
+	h.producers.TruncateStart(h.l.mu.segments[0].base)
 	h.producers.Replicated(h.l.HighWatermark())
 }
 

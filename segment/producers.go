@@ -38,7 +38,7 @@ func (l *Log) producersAt(end int64) (*producer.Table, error) {
 			return nil, l.damage(s, w.size, w.end, err)
 		}
 	}
-	t.TruncateStart(l.mu.start)
+	t.TruncateStart(l.mu.segments[0].base)
 	return t, nil
 }
 

@@ -88,7 +88,7 @@ func (r *recovery) apply() error {
 	} else {
 		l.mu.epochs, l.mu.written, l.mu.producers = r.epochs, r.written, r.producers
 		l.mu.epochs.TruncateStart(start)
-		l.mu.producers.TruncateStart(start)
+		l.mu.producers.TruncateStart(l.mu.segments[0].base)
 	}
 	l.mu.tail = r.tail
 	if created {

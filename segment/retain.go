@@ -71,7 +71,9 @@ func (l *Log) advance(start int64) (deleted int, err error) {
 	l.mu.segments = append([]*segment(nil), l.mu.segments[n:]...)
 	l.mu.start = start
 	l.mu.epochs.TruncateStart(start)
-	l.mu.producers.TruncateStart(start)
+	// Not up to the start: a power cut may take back where it is inside a segment, and
+	// the index would go on saying that nothing was aborted there.
+	l.mu.producers.TruncateStart(l.mu.segments[0].base)
 	if n > 0 {
 		l.mu.names++
 	}
