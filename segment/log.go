@@ -261,11 +261,13 @@ func (l *Log) LastStable(highWatermark int64) int64 {
 	return lso
 }
 
-// Aborted lists the aborted transactions with records in [from, to).
+// Aborted lists the aborted transactions whose marker is at or above both from and the log
+// start, and whose first record is below to.
 func (l *Log) Aborted(from, to int64) []producer.AbortedTxn {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return l.mu.producers.AbortedIn(from, to)
+	// The table knows more than the log holds: all of the first segment.
+	return l.mu.producers.AbortedIn(max(from, l.mu.start), to)
 }
 
 // OpenTxns lists the transactions without a marker, oldest first.
