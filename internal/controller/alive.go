@@ -3,6 +3,8 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
@@ -19,8 +21,8 @@ const (
 	// lostQueue bounds the news of broken connections. More are dropped: their
 	// sessions end by themselves.
 	lostQueue = 64
-	// refusedFor is how long a refused connection says something about a broker.
-	refusedFor = 10 * time.Second
+	// lostFor is how long the loss of a node says something to who comes into office.
+	lostFor = 10 * time.Second
 	// policyTimeout bounds one question to the policy of unclean elections.
 	policyTimeout = 30 * time.Second
 )
@@ -31,35 +33,33 @@ type endsReport struct {
 	Ends   []ReplicaEnd
 }
 
-// nodeLost notes that the connection of a node broke.
-func (c *Controller) nodeLost(node int32) {
+// tell has who is in office here hear that a broker is not connected.
+func (c *Controller) tell(l loss) {
 	select {
-	case c.lost <- node:
+	case c.lost <- l:
 	default:
 	}
 }
 
-// refused notes that a node's machine said that nobody listens there, or that it does
-// not answer.
-func (c *Controller) refused(node int32) {
+// note keeps a loss for who comes into office here soon: there may be nobody now.
+func (c *Controller) note(l loss) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.mu.refused[node] = c.o.Clock.Now()
+	c.forgetLossesLocked()
+	c.mu.losses[l] = c.o.Clock.Now()
 }
 
-// lately answers the nodes that were refused a moment ago.
-func (c *Controller) lately() []int32 {
+// lately are the losses of a moment ago.
+func (c *Controller) lately() []loss {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var nodes []int32
-	for node, at := range c.mu.refused {
-		if c.o.Clock.Now().Sub(at) < refusedFor {
-			nodes = append(nodes, node)
-		} else {
-			delete(c.mu.refused, node)
-		}
-	}
-	return nodes
+	c.forgetLossesLocked()
+	return slices.Collect(maps.Keys(c.mu.losses))
+}
+
+func (c *Controller) forgetLossesLocked() {
+	now := c.o.Clock.Now()
+	maps.DeleteFunc(c.mu.losses, func(_ loss, at time.Time) bool { return now.Sub(at) >= lostFor })
 }
 
 // complete answers the commands of a request, with what only the active controller

@@ -525,7 +525,7 @@ func TestClusterCut(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond) // a lease ends by the clock
 	}
-	for asked := time.Now(); !slices.Contains(other.lately(), old.o.NodeID); {
+	for asked := time.Now(); !slices.Contains(other.lately(), loss{broker: old.o.NodeID}); {
 		if time.Since(asked) > 5*time.Second {
 			t.Fatal("the old controller does not answer, and its broker gets a whole session")
 		}

@@ -342,7 +342,7 @@ func TestPack(t *testing.T) {
 			for _, w := range txn {
 				size += w.size()
 			}
-			if len(txn)+1 > maxTxnOps || size > maxTxnBytes {
+			if len(txn)+1 > anyTxnOps || size > maxTxnBytes {
 				t.Errorf("%s: a transaction of %d operations and %d bytes", c.name, len(txn), size)
 			}
 		}

@@ -40,7 +40,7 @@ type Controller struct {
 
 	// sessions belongs to the controller's goroutine; lost brings it news.
 	sessions sessions
-	lost     chan int32
+	lost     chan loss
 	// failing is what the controller's own commands fail with at present.
 	failing string
 	// asking says that the policy of unclean elections is being asked.
@@ -58,9 +58,8 @@ type Controller struct {
 		sync.Mutex
 		leading bool
 		changed chan struct{}
-		// refused are nodes whose machines said that nobody listens there, or that did not
-		// answer when their office had ended, and when.
-		refused map[int32]time.Time
+		// losses are brokers that were lost in the last seconds, and when.
+		losses map[loss]time.Time
 	}
 	closeOnce sync.Once
 	closeErr  error
@@ -82,10 +81,10 @@ func Open(ctx context.Context, o Options) (_ *Controller, err error) {
 		o: o, meters: newMeters(),
 		requests: make(chan *request, maxQueued),
 		terms:    make(chan *term),
-		lost:     make(chan int32, lostQueue),
+		lost:     make(chan loss, lostQueue),
 	}
 	c.sessions.o = o.sessions(c.defaults())
-	c.mu.refused = make(map[int32]time.Time)
+	c.mu.losses = make(map[loss]time.Time)
 	c.mu.changed = make(chan struct{})
 	c.stopCtx, c.cancel = context.WithCancel(context.Background())
 	defer func() {
@@ -445,9 +444,9 @@ func (c *Controller) run() {
 			if err := c.carryOut(t, batch); err != nil {
 				over(err)
 			}
-		case node := <-c.lost:
+		case l := <-c.lost:
 			if t != nil {
-				c.sessions.connectionLost(c.o.Clock.Now(), node)
+				c.sessions.lose(c.o.Clock.Now(), l)
 				alarm.Reset(c.sessions.nextDeadline().Sub(c.o.Clock.Now()))
 			}
 		case <-alarm.C():
@@ -474,7 +473,7 @@ func (c *Controller) run() {
 // stand campaigns until it wins, and hands the term over.
 func (c *Controller) stand() {
 	for c.stopCtx.Err() == nil {
-		t, err := campaign(c.stopCtx, c.etcd.client, c.o, c.meters)
+		t, err := campaign(c.stopCtx, c.etcd, c.o, c.meters)
 		if err == nil {
 			select {
 			case c.terms <- t:
@@ -551,14 +550,14 @@ func (c *Controller) write(t *term, changes []Change) error {
 	if err != nil {
 		return err
 	}
-	var p pack
+	p := &pack{most: c.etcd.txnOps() - 1}
 	for _, g := range groups {
 		p.add(g)
 	}
 	if len(p.txns) == 0 {
 		return nil
 	}
-	_, revision, err := c.commit(t, &p)
+	_, revision, err := c.commit(t, p)
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func TestUncleanWithoutLogs(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		c1.s.connectionLost(c1.now, 1)
+		c1.s.lose(c1.now, loss{broker: 1})
 		c1.pass(600 * time.Millisecond)
 		live := ""
 		for _, u := range c1.s.unclean(c1.image()) {

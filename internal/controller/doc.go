@@ -28,10 +28,10 @@
 //
 // What keeps a deposed controller from writing, and an uncertain write from
 // coming late, is on [term]. A command over many partitions is many transactions:
-// each is atomic for a partition, and for a topic as long as it has fewer than
-// 120 partitions or so; the rest is ordered such that no reader sees half a topic
-// and every command can be repeated. What a controller that died left half done
-// is swept when the next one takes office.
+// each is atomic for a partition, and for a topic as long as it has fewer than a
+// thousand partitions or so (120 in an etcd of the operator's); the rest is ordered
+// such that no reader sees half a topic and every command can be repeated. What a
+// controller that died left half done is swept when the next one takes office.
 //
 // Calls fail with the sentinels of this package, ErrNotController while nobody
 // here holds the office, ErrClosed, or what etcd answers; the last leaves open

@@ -27,10 +27,14 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// Bounds of one request. Ours are etcd's defaults, so that the same code can
-// talk to an etcd that somebody else runs.
+// Bounds of one request. But for ownTxnOps they are etcd's defaults, so that the same
+// code can talk to an etcd that somebody else runs.
 const (
-	maxTxnOps     = 128
+	anyTxnOps = 128
+	// ownTxnOps is what a member in this process takes. A transaction costs an fsync of
+	// a majority, and a broker with three thousand partitions that is gone is out of them
+	// after four instead of twenty-four. Only the member that is asked looks at it.
+	ownTxnOps     = 1024
 	maxTxnBytes   = 1 << 20 // of the 1.5 MiB that etcd accepts, the rest being framing
 	readPageLimit = 5000    // keys per range request while reading everything
 
@@ -134,7 +138,7 @@ func etcdConfig(o Options, f formation, id *identity) (*embed.Config, error) {
 		tick = o.Tick
 	}
 	cfg.TickMs, cfg.ElectionMs = uint(tick/time.Millisecond), electTicks*uint(tick/time.Millisecond)
-	cfg.MaxTxnOps = maxTxnOps
+	cfg.MaxTxnOps = ownTxnOps
 	cfg.MaxLearners = maxLearners
 	cfg.QuotaBackendBytes = o.QuotaBytes
 	cfg.AutoCompactionMode = embed.CompactorModeRevision
@@ -225,6 +229,23 @@ func (e *store) defragment() error {
 		return fmt.Errorf("rewrite metadata store: %w", err)
 	}
 	return nil
+}
+
+// txnOps is how many operations a transaction may have.
+func (e *store) txnOps() int {
+	if e.member == nil {
+		return anyTxnOps
+	}
+	return ownTxnOps
+}
+
+// leaderChanged answers channels that are closed when another member leads etcd; nil if
+// nobody here knows.
+func (e *store) leaderChanged() func() <-chan struct{} {
+	if e.member == nil {
+		return nil
+	}
+	return e.member.Server.LeaderChangedNotify
 }
 
 // stopped is closed when etcd ends by itself. One that is not in this process does

@@ -10,7 +10,7 @@ import (
 
 // BenchmarkFence is how long it takes until a broker that leads a third of 5 000
 // partitions, and follows the rest, is out of all of them: decided alone, and written
-// to the store too. Transactions hold 127 partitions.
+// to the store too. Transactions hold 1023 partitions.
 func BenchmarkFence(b *testing.B) {
 	const partitions = 5_000
 	for _, store := range []bool{false, true} {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockstep-kafka/lockstep/internal/clock"
 )
@@ -299,71 +298,5 @@ func TestFullCluster(t *testing.T) {
 		if img.Topic("before") == nil || img.Topic("between") == nil || img.Topic("after") == nil || img.Topic("refused") != nil {
 			t.Errorf("node %d shows\n%s", id, show(img))
 		}
-	}
-}
-
-// passes is a store that carries a transaction out and says that there was no room, as
-// etcd does with the one that passes the quota.
-type passes struct {
-	clientv3.KV
-	left int // transactions that are answered so
-}
-
-type passing struct {
-	clientv3.Txn
-	p *passes
-}
-
-func (p *passes) Txn(ctx context.Context) clientv3.Txn { return &passing{p.KV.Txn(ctx), p} }
-
-func (t *passing) If(cs ...clientv3.Cmp) clientv3.Txn  { t.Txn = t.Txn.If(cs...); return t }
-func (t *passing) Then(os ...clientv3.Op) clientv3.Txn { t.Txn = t.Txn.Then(os...); return t }
-func (t *passing) Else(os ...clientv3.Op) clientv3.Txn { t.Txn = t.Txn.Else(os...); return t }
-
-func (t *passing) Commit() (*clientv3.TxnResponse, error) {
-	resp, err := t.Txn.Commit()
-	if err == nil && t.p.left > 0 {
-		t.p.left--
-		return nil, rpctypes.ErrNoSpace
-	}
-	return resp, err
-}
-
-// TestPassesQuota: a command is not reported as refused whose transaction was carried
-// out, and the next one is decided knowing of it. One that came too late, and was
-// answered so as well, is refused.
-func TestPassesQuota(t *testing.T) {
-	c := open(t, testOptions(t, t.TempDir()))
-	register(t, c, 1)
-	kv := c.etcd.client.KV
-	client := clientv3.NewCtxClient(t.Context())
-	p := &passes{KV: kv, left: 1}
-	client.KV = p
-	keys, err := kv.Get(t.Context(), keyElection+"/", clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := &term{client: client, timeout: time.Minute, clock: clock.System(), meters: c.meters, tries: 100,
-		key: string(keys.Kvs[0].Key), rev: keys.Kvs[0].CreateRevision}
-	if err := at.syncChain(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	rev, err := at.commit(t.Context(), []write{{"lockstep/pids", []byte("7")}})
-	if err != nil || rev <= 0 || at.chain != rev {
-		t.Errorf("revision %d, chain at %d, %v", rev, at.chain, err)
-	}
-	if _, err := at.commit(t.Context(), []write{{"lockstep/pids", []byte("8")}}); err != nil {
-		t.Errorf("the next one: %v", err)
-	}
-	late := *at
-	if _, err := at.commit(t.Context(), []write{{"lockstep/pids", []byte("9")}}); err != nil {
-		t.Error(err)
-	}
-	p.left, late.tries = 1, 200
-	if _, err := late.commit(t.Context(), []write{{"lockstep/pids", []byte("1")}}); !errors.Is(err, ErrStoreFull) {
-		t.Errorf("one that came too late: %v", err)
-	}
-	if got, err := kv.Get(t.Context(), "lockstep/pids"); err != nil || string(got.Kvs[0].Value) != "9" {
-		t.Errorf("stored is %v, %v", got.Kvs, err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 // office ends, or its session. But when a process is killed, its connections break
 // at once and new ones are refused, because the machine under it lives. That is
 // proof enough to go on without it: its lease is revoked, and the session of its
-// broker is cut short. Should the proof be wrong, because a firewall refuses in the
+// broker ends. Should the proof be wrong, because a firewall refuses in the
 // machine's name, a controller loses its office and is fenced; nothing is lost.
 
 const (
@@ -28,7 +28,7 @@ const (
 	stayPause = 50 * time.Millisecond
 	// deposeTry bounds one try to end a candidacy. The node that is gone may well
 	// have led etcd: what is proposed before the others notice is sent to it and lost,
-	// and nobody says so.
+	// and nobody says so. News of another leader end the try too.
 	deposeTry = 300 * time.Millisecond
 )
 
@@ -50,7 +50,9 @@ func (c *Controller) keepTouch(ctx context.Context) {
 			c.checkPredecessor(ctx, holder)
 		} else {
 			c.o.Logger.Warn("connection to the active controller broke", "node", holder.node, "addr", holder.addr, "error", err)
+			l := c.lossOf(holder.node)
 			if gone(ctx, holder.addr, c.o) {
+				c.note(l)
 				c.depose(ctx, holder)
 			}
 		}
@@ -68,8 +70,19 @@ func (c *Controller) checkPredecessor(ctx context.Context, was contender) {
 	if err := c.nodes.call(try, was.addr, "Identify", &identifyCall{c.o.NodeID}, &a); err == nil || ctx.Err() != nil {
 		return
 	}
-	c.refused(was.node)  // if this node comes into office after this
-	c.nodeLost(was.node) // if it came before
+	l := loss{broker: was.node}
+	c.note(l) // if this node comes into office after this
+	c.tell(l) // if it came before
+}
+
+// lossOf is what to say of a node's broker if its process turns out to be gone. To be
+// asked for before it is looked at: a process that comes after it is another one.
+func (c *Controller) lossOf(node int32) loss {
+	l := loss{broker: node}
+	if b := c.Image().Broker(node); b != nil {
+		l.gone = b.Epoch
+	}
+	return l
 }
 
 // holds tells whether that very candidacy still has the office.
@@ -122,10 +135,9 @@ func gone(ctx context.Context, addr string, o Options) bool {
 
 // depose ends a candidacy whose process is gone.
 func (c *Controller) depose(ctx context.Context, who contender) {
-	c.refused(who.node)
 	c.o.Logger.Warn("a controller is gone: its port refuses connections; ending its candidacy", "node", who.node, "addr", who.addr)
 	for {
-		try, cancel := context.WithTimeout(ctx, deposeTry)
+		try, cancel := untilNewLeader(ctx, deposeTry, c.etcd.leaderChanged())
 		_, err := c.etcd.client.Revoke(try, clientv3.LeaseID(who.lease))
 		cancel()
 		if err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound) || !c.stands(who) {
@@ -154,10 +166,12 @@ func (c *Controller) answerStay(in *stayCall, stream grpc.ServerStream) error {
 	case <-c.stopCtx.Done():
 		return nil
 	}
-	c.nodeLost(in.Node)
+	l := c.lossOf(in.Node)
+	c.tell(loss{broker: in.Node})
 	if in.Addr == "" || !c.Leading() || !gone(c.stopCtx, in.Addr, c.o) {
 		return nil
 	}
+	c.tell(l)
 	// Its own candidacy would be next in line, for as long as its lease lasts.
 	standing, _ := c.follower.office()
 	for _, who := range standing.of(in.Node) {

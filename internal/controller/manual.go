@@ -34,13 +34,20 @@ func NewManual(o ManualOptions) *Manual {
 	}}}
 }
 
-// Begin starts a term; see sessions.
-func (m *Manual) Begin(now time.Time, img *metadata.Image, refused []int32) {
-	m.s.begin(now, img, refused)
+// Begin starts a term; see sessions. The brokers do not answer.
+func (m *Manual) Begin(now time.Time, img *metadata.Image, silent []int32) {
+	lately := make([]loss, len(silent))
+	for i, id := range silent {
+		lately[i] = loss{broker: id}
+	}
+	m.s.begin(now, img, lately)
 }
 
-// ConnectionLost notes that a broker's connection broke.
-func (m *Manual) ConnectionLost(now time.Time, broker int32) { m.s.connectionLost(now, broker) }
+// ConnectionLost notes that a broker's connection broke; with a broker epoch, that its
+// process is gone.
+func (m *Manual) ConnectionLost(now time.Time, broker int32, gone int64) {
+	m.s.lose(now, loss{broker, gone})
+}
 
 // AlterISRs is a call of [Controller.AlterISRs].
 type AlterISRs struct {

@@ -383,14 +383,14 @@ func TestReplicasModel(t *testing.T) {
 				c.heal(id)
 			case "lost":
 				if !c.brokers[id].up {
-					c.s.connectionLost(c.now, id)
+					c.s.lose(c.now, lossOf(t, c.brokers[id]))
 				}
 			case "controller":
-				var refused []int32
+				var lately []loss
 				if !c.brokers[id].up {
-					refused = []int32{id}
+					lately = []loss{lossOf(t, c.brokers[id])}
 				}
-				c.s.begin(c.now, c.image(), refused)
+				c.s.begin(c.now, c.image(), lately)
 			case "reassign":
 				targets := [][]int32{nil, {1, 2, 3}, {2, 3, 4}, {4, 1}, {3}, {4, 3, 2, 1}}
 				c.do(reassign{Reassign{"t", 0, rapid.SampledFrom(targets).Draw(t, "target")}, true, c.def()})
@@ -416,6 +416,16 @@ func (c *cluster) heal(id int32) {
 	if l, f := c.leads(), c.brokers[id]; l != nil && !l.damaged && f != l && f.up {
 		f.damaged = false
 	}
+}
+
+// lossOf is what is heard of a process that is not there any more: that it does not
+// answer, or that it is gone.
+func lossOf(t *rapid.T, b *modelBroker) loss {
+	l := loss{broker: b.registered.ID}
+	if rapid.Bool().Draw(t, "gone") {
+		l.gone = b.registered.Epoch
+	}
+	return l
 }
 
 // recover brings everything back: the partition must then be led, and by somebody who

@@ -84,10 +84,18 @@ type reportedEnd struct {
 	end         int64
 }
 
+// loss is what is heard of a broker that is not connected any more.
+type loss struct {
+	broker int32
+	// gone is the broker epoch of a process that certainly ended: after it had this one,
+	// its machine refused connections in its name. 0: its connection broke, or it does
+	// not answer.
+	gone int64
+}
+
 // begin starts a term. Every unfenced broker gets a fresh session, since nobody knows
-// when it was last heard of; refused are brokers whose node refused a connection, or
-// did not answer after its own office had lapsed: they are probably gone.
-func (s *sessions) begin(now time.Time, img *metadata.Image, refused []int32) {
+// when it was last heard of, but for those that were lost a moment ago.
+func (s *sessions) begin(now time.Time, img *metadata.Image, lately []loss) {
 	*s = sessions{
 		o: s.o, brokers: make(map[int32]*session), last: now, balance: now.Add(s.o.BalanceInterval),
 		seen: -1, ends: make(map[partitionKey]map[int32]reportedEnd), asked: make(map[partitionKey]question),
@@ -96,11 +104,10 @@ func (s *sessions) begin(now time.Time, img *metadata.Image, refused []int32) {
 		if b.Fenced {
 			continue
 		}
-		timeout := s.o.Timeout
-		if slices.Contains(refused, b.ID) {
-			timeout = min(timeout, s.o.AfterLoss)
-		}
-		s.brokers[b.ID] = &session{epoch: b.Epoch, deadline: now.Add(timeout)}
+		s.brokers[b.ID] = &session{epoch: b.Epoch, deadline: now.Add(s.o.Timeout)}
+	}
+	for _, l := range lately {
+		s.lose(now, l)
 	}
 }
 
@@ -179,13 +186,20 @@ func (s *sessions) heartbeat(now time.Time, img *metadata.Image, hb Heartbeat) (
 	return cmds, err
 }
 
-// connectionLost shortens a session: a process that was killed says so by this.
-func (s *sessions) connectionLost(now time.Time, broker int32) {
+// lose shortens a session: a process that was killed says so by its connection. Where it
+// is known to be gone nothing is waited for, unless that was an earlier process.
+func (s *sessions) lose(now time.Time, l loss) {
 	s.here(now)
-	if cur := s.brokers[broker]; cur != nil {
-		if soon := now.Add(s.o.AfterLoss); cur.deadline.After(soon) {
-			cur.deadline = soon
-		}
+	cur := s.brokers[l.broker]
+	if cur == nil {
+		return
+	}
+	soon := now.Add(s.o.AfterLoss)
+	if l.gone != 0 && l.gone == cur.epoch {
+		soon = now
+	}
+	if cur.deadline.After(soon) {
+		cur.deadline = soon
 	}
 }
 

@@ -50,7 +50,7 @@ func TestSessionsEnd(t *testing.T) {
 		t.Errorf("fenced after 3.1 s: %s", got)
 	}
 	c.heartbeat(1)
-	c.s.connectionLost(c.now, 2)
+	c.s.lose(c.now, loss{broker: 2})
 	c.pass(400 * time.Millisecond)
 	if got := c.fenced(); got != "[3]" {
 		t.Errorf("fenced 400 ms after the connection broke: %s", got)
@@ -83,7 +83,7 @@ func TestSessionsOfASlowController(t *testing.T) {
 // refuse connections.
 func TestSessionsBegin(t *testing.T) {
 	c := sessionWorld(t)
-	c.s.begin(c.now, c.image(), []int32{2})
+	c.s.begin(c.now, c.image(), []loss{{broker: 2}})
 	if got := fmt.Sprint(c.s.unheard(c.image())); got != "[1 2 3]" {
 		t.Errorf("unheard: %s", got)
 	}
@@ -97,6 +97,32 @@ func TestSessionsBegin(t *testing.T) {
 	}
 }
 
+// The session of a process that is known to be gone ends at once, and not that of the
+// one that came after it. A new controller hears of it as well.
+func TestSessionsGone(t *testing.T) {
+	c := sessionWorld(t)
+	epoch := c.brokers[2].registered.Epoch
+	c.s.lose(c.now, loss{broker: 2, gone: epoch})
+	c.pass(100 * time.Millisecond)
+	if got := c.fenced(); got != "[2]" {
+		t.Errorf("fenced: %s", got)
+	}
+	c.stop(2, "kill", 0)
+	c.start(2)
+	c.heartbeat(2)
+	c.s.lose(c.now, loss{broker: 2, gone: epoch}) // old news
+	c.pass(400 * time.Millisecond)
+	if got := c.fenced(); got != "[]" {
+		t.Errorf("fenced for what an earlier process was: %s", got)
+	}
+	c.s.begin(c.now, c.image(), []loss{{broker: 3, gone: c.brokers[3].registered.Epoch}, {broker: 3}, {broker: 2, gone: epoch}})
+	c.pass(100 * time.Millisecond)
+	if got := c.fenced(); got != "[3]" {
+		t.Errorf("fenced by a new controller: %s", got)
+	}
+	c.s.lose(c.now, loss{broker: 9, gone: 7}) // nobody knows it
+}
+
 // A second process with the id of a living broker is let in when the first one's
 // session has ended. The old one's heartbeats are refused then.
 func TestSessionsOfADuplicate(t *testing.T) {
@@ -105,7 +131,7 @@ func TestSessionsOfADuplicate(t *testing.T) {
 	if err := c.do(c.s.admit(c.now, c.image(), second)); !errors.Is(err, ErrDuplicateBroker) {
 		t.Errorf("a living broker was replaced: %v", err)
 	}
-	c.s.connectionLost(c.now, 1)
+	c.s.lose(c.now, loss{broker: 1})
 	c.pass(600 * time.Millisecond)
 	if err := c.do(c.s.admit(c.now, c.image(), second)); err != nil {
 		t.Error(err)
@@ -201,7 +227,7 @@ func TestSessionsForgetWhoCameBack(t *testing.T) {
 	c.beatAll()
 	c.stop(1, "kill", 0)
 	before := c.rev
-	c.s.connectionLost(c.now, 1)
+	c.s.lose(c.now, loss{broker: 1})
 	for range 2 {
 		c.now = c.now.Add(300 * time.Millisecond)
 		c.heartbeat(2)
@@ -285,7 +311,7 @@ func TestSessionsBalance(t *testing.T) {
 	c := sessionWorld(t)
 	c.do(createTopic{CreateTopic{Name: "u", Assignment: map[int32][]int32{0: {1, 2}, 1: {1, 2}, 2: {2, 1}}}, testID(2), c.def()})
 	c.stop(1, "clean", 0)
-	c.s.connectionLost(c.now, 1)
+	c.s.lose(c.now, loss{broker: 1})
 	c.pass(600 * time.Millisecond)
 	c.start(1)
 	c.beatAll()
@@ -327,7 +353,7 @@ func TestSessionsAskOnce(t *testing.T) {
 	c.do(alterConfigs{AlterConfigs{Type: ResourceTopic, Name: "t", Ops: []ConfigOp{{Name: metadata.UncleanElectionConfig, Value: ptr("true")}}}, c.def()})
 	p := c.partition()
 	c.do(alterISR{Broker: c.brokers[1].registered, Defaults: c.def(), AlterISR: AlterISR{Topic: testID(1), LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, ISR: []ISRMember{{1, -1}}}})
-	c.s.connectionLost(c.now, 1)
+	c.s.lose(c.now, loss{broker: 1})
 	c.pass(600 * time.Millisecond)
 	open := c.s.unclean(c.image())
 	if len(open) != 1 || fmt.Sprint(open[0].Live) != "[2 3]" || !open[0].Allowed {
@@ -336,7 +362,7 @@ func TestSessionsAskOnce(t *testing.T) {
 	if again := c.s.unclean(c.image()); len(again) != 0 {
 		t.Errorf("asked again: %+v", again)
 	}
-	c.s.connectionLost(c.now, 2)
+	c.s.lose(c.now, loss{broker: 2})
 	c.heartbeat(3)
 	c.pass(600 * time.Millisecond)
 	if open = c.s.unclean(c.image()); len(open) != 1 || fmt.Sprint(open[0].Live) != "[3]" {

@@ -128,7 +128,7 @@ func (c *Controller) carryOut(t *term, batch []*request) error {
 func (c *Controller) plan(batch []*request) ([]reply, *pack) {
 	scratch := newBuilder(c.Image())
 	replies := make([]reply, len(batch))
-	p := new(pack)
+	p := &pack{most: c.etcd.txnOps() - 1}
 	for i, r := range batch {
 		if err := r.ctx.Err(); err != nil {
 			replies[i].err = err

@@ -32,6 +32,9 @@ type term struct {
 	chain   int64 // modification revision of the chain key
 	tries   int   // transactions that were sent: tells each from the others
 	timeout time.Duration
+	// leaders answers a channel that is closed when another member leads etcd; nil: the
+	// store is not in this process, and nobody tells.
+	leaders func() <-chan struct{}
 	clock   clock.Clock
 	meters  *meters
 }
@@ -45,7 +48,8 @@ var (
 )
 
 // campaign wins the election. It blocks as long as another node holds the office.
-func campaign(ctx context.Context, client *clientv3.Client, o Options, m *meters) (*term, error) {
+func campaign(ctx context.Context, store *store, o Options, m *meters) (*term, error) {
+	client := store.client
 	if err := retire(ctx, client, o.NodeID); err != nil {
 		return nil, err
 	}
@@ -55,7 +59,7 @@ func campaign(ctx context.Context, client *clientv3.Client, o Options, m *meters
 		return nil, fmt.Errorf("controller election: %w", err)
 	}
 	e := concurrency.NewElection(session, keyElection)
-	t := &term{client: client, session: session, timeout: o.commitTimeout(), clock: o.Clock, meters: m}
+	t := &term{client: client, session: session, timeout: o.commitTimeout(), leaders: store.leaderChanged(), clock: o.Clock, meters: m}
 	if err := e.Campaign(ctx, candidacy{o.NodeID, o.Advertised}.String()); err != nil {
 		t.resign()
 		return nil, fmt.Errorf("controller election: %w", err)
@@ -99,65 +103,6 @@ func (t *term) syncChain(ctx context.Context) error {
 	return nil
 }
 
-// commit writes one transaction. After an error other than errDeposed it may or
-// may not have taken effect: syncChain, and wait for the image, before the next.
-func (t *term) commit(ctx context.Context, writes []write) (revision int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, t.timeout)
-	defer cancel()
-	ops := make([]clientv3.Op, 0, len(writes)+1)
-	for _, w := range writes {
-		if w.value == nil {
-			ops = append(ops, clientv3.OpDelete(w.key))
-		} else {
-			ops = append(ops, clientv3.OpPut(w.key, string(w.value)))
-		}
-	}
-	t.tries++
-	link := fmt.Sprintf("%s/%d", t.key, t.tries)
-	ops = append(ops, clientv3.OpPut(keyChain, link))
-	began := t.clock.Now()
-	resp, err := t.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(t.key), "=", t.rev),
-			clientv3.Compare(clientv3.ModRevision(keyChain), "=", t.chain)).
-		Then(ops...).
-		Else(clientv3.OpGet(t.key)).
-		Commit()
-	if errors.Is(err, rpctypes.ErrNoSpace) {
-		return t.unlessWritten(ctx, link, err)
-	}
-	if err != nil {
-		return 0, fmt.Errorf("write metadata: %w", err)
-	}
-	t.meters.commit.Update(t.clock.Now().Sub(began).Seconds())
-	if resp.Succeeded {
-		t.meters.commits.Inc()
-		t.chain = resp.Header.Revision
-		return t.chain, nil
-	}
-	t.meters.refused.Inc()
-	kvs := resp.Responses[0].GetResponseRange().Kvs
-	if len(kvs) == 0 || kvs[0].CreateRevision != t.rev {
-		return 0, errDeposed
-	}
-	return 0, errChain
-}
-
-// unlessWritten looks whether a transaction took effect that was answered with refusal,
-// for want of space. The one with which a store passes its quota is carried out, and
-// answered so.
-func (t *term) unlessWritten(ctx context.Context, link string, refusal error) (revision int64, err error) {
-	resp, err := t.client.Get(ctx, keyChain)
-	switch {
-	case err != nil: // not one that says for certain that nothing was written
-		return 0, fmt.Errorf("write metadata: %v: whether it took effect: %w", refusal, err)
-	case len(resp.Kvs) > 0 && string(resp.Kvs[0].Value) == link:
-		t.meters.commits.Inc()
-		t.chain = resp.Kvs[0].ModRevision
-		return t.chain, nil
-	}
-	return 0, fmt.Errorf("write metadata: %w: %w", ErrStoreFull, refusal)
-}
-
 // resign gives the office up at once, so that the next controller need not wait
 // for the lease to end.
 func (t *term) resign() {
@@ -171,14 +116,14 @@ func (t *term) resign() {
 // resignTimeout bounds a farewell to a store that does not answer any more.
 const resignTimeout = time.Second
 
-// pack splits writes into transactions of at most maxTxnOps operations, the chain
-// put being one, and maxTxnBytes. A group stays together if it fits into one; a
+// pack splits writes into transactions of at most so many operations as the store takes,
+// the chain put being one, and maxTxnBytes. A group stays together if it fits into one; a
 // bigger one is split in its order. A key stands once in a transaction, because
 // etcd refuses one that has it twice: what two commands of a batch write follows
 // in the next.
 type pack struct {
 	txns  [][]write
-	most  int // operations of one, the chain put not among them; 0: as many as etcd takes
+	most  int // operations of one, the chain put not among them; 0: as many as any etcd takes
 	ops   int
 	bytes int
 	keys  map[string]struct{} // of the last transaction
@@ -190,7 +135,7 @@ func (p *pack) add(group []write) {
 	for _, w := range group {
 		size += w.size()
 	}
-	most := maxTxnOps - 1
+	most := anyTxnOps - 1
 	if p.most > 0 {
 		most = p.most
 	}

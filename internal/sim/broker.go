@@ -120,7 +120,11 @@ func (b *broker) kill(power bool) {
 		}
 		return w.loop.rng.Float64()
 	})
-	w.brokenConnection(b.id)
+	gone := int64(0)
+	if !power && b.epoch > 0 {
+		gone = b.epoch // its machine goes on, and refuses in its name
+	}
+	w.brokenConnection(b.id, gone)
 }
 
 // end ends the process.

@@ -186,7 +186,7 @@ func (f *faults) do(kind string) bool {
 	case "cut store":
 		f.cut(w.nodes()[w.loop.rng.IntN(len(w.nodes()))], storeNode, short, true)
 	case "reset":
-		w.brokenConnection(f.broker().id)
+		w.brokenConnection(f.broker().id, 0)
 	case "slow disk":
 		b := f.broker()
 		b.disk.slow = 500 * time.Millisecond

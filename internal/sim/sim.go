@@ -253,15 +253,16 @@ func (w *World) deadBrokers() []int32 {
 	return dead
 }
 
-// brokenConnection has the active controller see the end of a process.
-func (w *World) brokenConnection(id int32) {
+// brokenConnection has the active controller see the end of a process, or only of its
+// connection (gone is 0).
+func (w *World) brokenConnection(id int32, gone int64) {
 	o := w.store.holder
 	if o == nil || w.net.cut[[2]int32{id, o.id}] {
 		return
 	}
 	w.loop.after(w.net.base, &o.proc, func() {
 		if o.elected != 0 && !o.busy {
-			o.m.ConnectionLost(w.loop.time(), id)
+			o.m.ConnectionLost(w.loop.time(), id, gone)
 		}
 	})
 }
