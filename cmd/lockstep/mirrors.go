@@ -57,7 +57,8 @@ matches them, for --start against the topics of the source, else against those o
 the mirror. Put them in quotes: the shell expands .* to file names. --all is every
 topic, and without --mirror, where that makes sense, those of every mirror.
 
---plan with --stop says what would be lost, and changes nothing. --wait returns when
+--plan with --stop says what would be lost, with --start what would be cut here, and
+changes nothing. --wait returns when
 it is done: STOPPED after --stop, MIRRORING after --start, and so on; --wait=lag=0
 when no record is missing, as the source itself has said since the wait began. A
 partition that fails for good ends the wait at once, --timeout in any case.
@@ -65,6 +66,7 @@ partition that fails for good ends the wait at once, --timeout in any case.
 Exit code 0: done; 1: failed, also if only one topic failed; 2: wrong usage.`,
 		Example: `  lockstep mirrors --bootstrap-server :9094 --create --mirror my-mirror --mirror-config source.properties
   lockstep mirrors --bootstrap-server :9094 --start --topics '.*' --mirror my-mirror
+  lockstep mirrors --bootstrap-server :9094 --start --all --mirror my-mirror --plan
   lockstep mirrors --bootstrap-server :9094 --describe --mirror my-mirror --watch
   lockstep mirrors --bootstrap-server :9094 --stop --all --mirror my-mirror --plan
   lockstep mirrors --bootstrap-server :9094 --stop --all --mirror my-mirror --wait`,
@@ -109,7 +111,7 @@ Exit code 0: done; 1: failed, also if only one topic failed; 2: wrong usage.`,
 	flags.BoolVar(&f.json, "json", false, "print JSON; with --list, --describe")
 	flags.BoolVar(&f.failed, "failed", false, "only FAILED partitions and why; with --describe")
 	flags.BoolVar(&f.syncs, "syncs", false, "when configs, group offsets, ACLs and so on were last synchronised; with --describe")
-	flags.BoolVar(&f.plan, "plan", false, "say what --stop would lose, and change nothing")
+	flags.BoolVar(&f.plan, "plan", false, "say what --stop would lose, or --start cut, and change nothing")
 	flags.StringVar(&f.wait, "wait", "", "return when all partitions are there: a `STATE`, lag=RECORDS or lag=SECONDSs; alone: the state that the action leads to")
 	flags.Lookup("wait").NoOptDefVal = waitDefault
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "longest wait; with --wait")
@@ -127,17 +129,17 @@ type mirrorAction struct {
 	takesConfig  bool
 	takesExclude bool
 	takesJSON    bool
-	takesPlan    bool
 	every        bool   // --all without --mirror is every mirror
 	leadsTo      string // what --wait waits for
 	do           func(*mirrorsFlags, *mirrorsClient) error
+	plan         func(*mirrorsFlags, *mirrorsClient) error // with --plan
 }
 
 // mirrorActions are the actions with the flags that belong to them.
 var mirrorActions = []mirrorAction{
 	{name: "create", given: func(f *mirrorsFlags) bool { return f.create }, needsMirror: true, takesConfig: true, do: (*mirrorsFlags).runCreate},
-	{name: "start", given: func(f *mirrorsFlags) bool { return f.start || f.add }, needsMirror: true, needsTopics: true, takesExclude: true, leadsTo: "MIRRORING", do: (*mirrorsFlags).runStart},
-	{name: "stop", given: func(f *mirrorsFlags) bool { return f.stop || f.remove }, needsMirror: true, needsTopics: true, takesPlan: true, every: true, leadsTo: "STOPPED", do: (*mirrorsFlags).runStop},
+	{name: "start", given: func(f *mirrorsFlags) bool { return f.start || f.add }, needsMirror: true, needsTopics: true, takesExclude: true, leadsTo: "MIRRORING", do: (*mirrorsFlags).runStart, plan: (*mirrorsFlags).planStart},
+	{name: "stop", given: func(f *mirrorsFlags) bool { return f.stop || f.remove }, needsMirror: true, needsTopics: true, every: true, leadsTo: "STOPPED", do: (*mirrorsFlags).runStop, plan: (*mirrorsFlags).planStop},
 	{name: "pause", given: func(f *mirrorsFlags) bool { return f.pause }, needsMirror: true, needsTopics: true, every: true, leadsTo: "PAUSED", do: (*mirrorsFlags).runPause},
 	{name: "resume", given: func(f *mirrorsFlags) bool { return f.resume }, needsMirror: true, needsTopics: true, every: true, leadsTo: "MIRRORING", do: (*mirrorsFlags).runResume},
 	{name: "recover", given: func(f *mirrorsFlags) bool { return f.recover }, needsMirror: true, needsTopics: true, every: true, leadsTo: "MIRRORING", do: (*mirrorsFlags).runRecover},
@@ -180,10 +182,10 @@ func (f *mirrorsFlags) action() (mirrorAction, error) {
 		{"--topics", f.topics != "", a.needsTopics && !f.all, a.needsTopics || describe},
 		{"--all", f.all, false, a.needsTopics},
 		{"--exclude", f.exclude != "", false, a.takesExclude},
-		{"--json", f.json, false, a.takesJSON || a.takesPlan && f.plan},
+		{"--json", f.json, false, a.takesJSON || a.plan != nil && f.plan},
 		{"--failed", f.failed, false, describe},
 		{"--syncs", f.syncs, false, describe && !f.failed},
-		{"--plan", f.plan, false, a.takesPlan},
+		{"--plan", f.plan, false, a.plan != nil},
 		{"--wait", f.wait != "", false, a.leadsTo != "" && !f.plan},
 		{"--watch", f.watch != 0, false, describe && f.wait == ""},
 	} {

@@ -1,10 +1,9 @@
 package main
 
 import (
-	"cmp"
-	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,16 +52,16 @@ type plannedGroup struct {
 	Unread int64 `json:"unread"`
 }
 
-// runPlan says what --stop would lose. It asks and changes nothing.
-func (f *mirrorsFlags) runPlan(c *mirrorsClient) error {
+// planStop says what --stop would lose. It asks and changes nothing.
+func (f *mirrorsFlags) planStop(c *mirrorsClient) error {
 	rows, syncs, err := f.described(c)
 	if err != nil {
 		return err
 	}
-	plan := planStop(rows, syncs)
+	plan := stopPlanOf(rows, syncs)
 	if len(plan.Partitions) > 0 {
-		if plan.Groups, err = affectedGroups(c, plan.Partitions); err != nil {
-			return fmt.Errorf("consumer groups: %w", err)
+		if plan.Groups, err = unreadGroups(c, plan.Partitions); err != nil {
+			return err
 		}
 	}
 	if f.json {
@@ -72,8 +71,8 @@ func (f *mirrorsFlags) runPlan(c *mirrorsClient) error {
 	return nil
 }
 
-// planStop judges partitions that are not stopped yet.
-func planStop(rows []describedPartition, syncs []describedSync) stopPlan {
+// stopPlanOf judges partitions that are not stopped yet.
+func stopPlanOf(rows []describedPartition, syncs []describedSync) stopPlan {
 	plan := stopPlan{Partitions: []plannedPartition{}, Groups: []plannedGroup{}, GroupsSyncedSeconds: map[string]float64{}}
 	mirrors := map[string]bool{}
 	for _, r := range rows {
@@ -100,49 +99,60 @@ func planStop(rows []describedPartition, syncs []describedSync) stopPlan {
 	return plan
 }
 
-// affectedGroups are the consumer groups of this cluster with offsets in those
-// partitions, sorted by name.
-func affectedGroups(c *mirrorsClient, partitions []plannedPartition) ([]plannedGroup, error) {
-	cl, err := kgo.NewClient(append(c.config.KgoOpts(), kgo.ClientID("lockstep-mirrors"))...)
-	if err != nil {
-		return nil, err
-	}
-	defer cl.Close()
-	return groupsOf(c.ctx, kadm.NewClient(cl), partitions)
-}
-
-func groupsOf(ctx context.Context, admin *kadm.Client, partitions []plannedPartition) ([]plannedGroup, error) {
-	ends := map[string]map[int32]int64{}
+func unreadGroups(c *mirrorsClient, partitions []plannedPartition) ([]plannedGroup, error) {
+	ends := map[partitionKey]int64{}
 	for _, p := range partitions {
-		if ends[p.Topic] == nil {
-			ends[p.Topic] = map[int32]int64{}
-		}
-		ends[p.Topic][p.Partition] = p.end
-	}
-	listed, err := admin.ListGroups(ctx)
-	if err != nil {
-		return nil, err
+		ends[partitionKey{p.Topic, p.Partition}] = p.end
 	}
 	groups := []plannedGroup{}
-	for _, g := range admin.FetchManyOffsets(ctx, listed.Groups()...) {
-		if g.Err != nil {
-			return nil, fmt.Errorf("group %s: %w", g.Group, g.Err)
-		}
-		planned := plannedGroup{Group: g.Group, State: listed[g.Group].State}
-		g.Fetched.Each(func(o kadm.OffsetResponse) {
-			end, ours := ends[o.Topic][o.Partition]
-			if !ours || o.At < 0 {
-				return
+	err := eachGroup(c, func(name, state string, offsets map[partitionKey]int64) {
+		g := plannedGroup{Group: name, State: state}
+		for key, at := range offsets {
+			if end, ours := ends[key]; ours {
+				g.Partitions++
+				g.Unread += max(0, end-at)
 			}
-			planned.Partitions++
-			planned.Unread += max(0, end-o.At)
-		})
-		if planned.Partitions > 0 {
-			groups = append(groups, planned)
 		}
+		if g.Partitions > 0 {
+			groups = append(groups, g)
+		}
+	})
+	return groups, err
+}
+
+type partitionKey struct {
+	topic string
+	index int32
+}
+
+// eachGroup tells of the consumer groups of this cluster, by name, and their committed
+// offsets.
+func eachGroup(c *mirrorsClient, take func(name, state string, offsets map[partitionKey]int64)) error {
+	cl, err := kgo.NewClient(append(c.config.KgoOpts(), kgo.ClientID("lockstep-mirrors"))...)
+	if err != nil {
+		return fmt.Errorf("consumer groups: %w", err)
 	}
-	slices.SortFunc(groups, func(a, b plannedGroup) int { return cmp.Compare(a.Group, b.Group) })
-	return groups, nil
+	defer cl.Close()
+	admin := kadm.NewClient(cl)
+	listed, err := admin.ListGroups(c.ctx)
+	if err != nil {
+		return fmt.Errorf("consumer groups: %w", err)
+	}
+	fetched := admin.FetchManyOffsets(c.ctx, listed.Groups()...)
+	for _, name := range slices.Sorted(maps.Keys(fetched)) {
+		g := fetched[name]
+		if g.Err != nil {
+			return fmt.Errorf("consumer groups: group %s: %w", name, g.Err)
+		}
+		offsets := map[partitionKey]int64{}
+		g.Fetched.Each(func(o kadm.OffsetResponse) {
+			if o.At >= 0 {
+				offsets[partitionKey{o.Topic, o.Partition}] = o.At
+			}
+		})
+		take(name, listed[name].State, offsets)
+	}
+	return nil
 }
 
 var (

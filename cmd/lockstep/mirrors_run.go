@@ -84,7 +84,7 @@ func (f *mirrorsFlags) run(cmd *cobra.Command, a mirrorAction) error {
 // once does one action and waits, if it was asked to.
 func (f *mirrorsFlags) once(c *mirrorsClient, a mirrorAction) error {
 	if f.plan {
-		return f.runPlan(c)
+		return a.plan(f, c)
 	}
 	if a.name != "describe" || f.wait == "" {
 		if err := a.do(f, c); err != nil {

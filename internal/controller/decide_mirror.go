@@ -246,34 +246,41 @@ func startOne(img *metadata.Image, c startTopic) ([]Change, error) {
 	if t == nil {
 		return createMirrorTopic(img, c)
 	}
-	if t.Internal {
-		return nil, fmt.Errorf("%w: it is an internal topic of this cluster", ErrInvalidRequest)
+	if err := CheckStart(t, c.Mirror, c.Topic.ID); err != nil {
+		return nil, err
 	}
-	if !t.ID.IsTopicOf(c.Topic.ID) {
-		return nil, fmt.Errorf("%w: here %s, on the source %s; delete it here to mirror it (W15)", ErrInconsistentTopicID, t.ID, c.Topic.ID)
-	}
-	a := t.Attachment()
-	switch {
-	case a.Desired == metadata.DesiredNone:
-	case a.Mirror != c.Mirror:
-		if !t.Stopped() {
-			return nil, fmt.Errorf("%w: it is %s in %s", ErrTopicInOtherMirror, a.Desired, a.Mirror)
-		}
-	case a.Desired == metadata.DesiredPaused:
-		return nil, fmt.Errorf("%w: it is paused; resume it", ErrNotStopped)
-	default:
-		allowed := startWhileStopped
-		if a.Desired == metadata.DesiredMirroring {
-			allowed = startWhileMirroring
-		}
-		if err := requireStates(t, allowed); err != nil {
-			return nil, err
-		}
+	if a := t.Attachment(); a.Desired != metadata.DesiredNone && a.Mirror == c.Mirror {
 		return append(mirrorChanges(img, t, c), restartFailed(t)...), nil
 	}
 	// New in this mirror: what another one recorded, or left behind when its
 	// deletion was cut short, is not this mirror's history (W61).
 	return append(mirrorChanges(img, t, c), forgetStates(t)...), nil
+}
+
+// CheckStart tells why a topic of ours cannot be started in a mirror whose source has it
+// with an id; nil: it can.
+func CheckStart(t *metadata.Topic, mirror string, id metadata.TopicID) error {
+	if t.Internal {
+		return fmt.Errorf("%w: it is an internal topic of this cluster", ErrInvalidRequest)
+	}
+	if !t.ID.IsTopicOf(id) {
+		return fmt.Errorf("%w: here %s, on the source %s; delete it here to mirror it (W15)", ErrInconsistentTopicID, t.ID, id)
+	}
+	a := t.Attachment()
+	switch {
+	case a.Desired == metadata.DesiredNone:
+	case a.Mirror != mirror:
+		if !t.Stopped() {
+			return fmt.Errorf("%w: it is %s in %s", ErrTopicInOtherMirror, a.Desired, a.Mirror)
+		}
+	case a.Desired == metadata.DesiredPaused:
+		return fmt.Errorf("%w: it is paused; resume it", ErrNotStopped)
+	case a.Desired == metadata.DesiredMirroring:
+		return requireStates(t, startWhileMirroring)
+	default:
+		return requireStates(t, startWhileStopped)
+	}
+	return nil
 }
 
 // mirrorChanges attaches a topic. ELRs end before that: a mirror has none.

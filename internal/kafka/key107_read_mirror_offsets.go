@@ -17,7 +17,8 @@ import (
 //   - Beside the high watermarks of both sides it tells start and end of the log
 //     and its last leader epoch, in tagged fields of ours: whoever copies group
 //     offsets keeps them inside of the log (W52). What is known of the source, and how
-//     the mirror's recurring tasks do on the broker that does them, is told there too.
+//     the mirror's recurring tasks do on the broker that does them, is told there too,
+//     and on request the leader epochs of the logs, for the plan of a start.
 //   - Needs ClusterAction on the cluster.
 //
 // Version notes:
@@ -34,7 +35,7 @@ func (s *Server) readMirrorOffsets(r *request, body kmsg.Request) (kmsg.Response
 	for _, t := range req.Topics {
 		out := wire.ReadMirrorOffsetsResponseTopic{TopicName: t.TopicName}
 		for _, p := range t.Partitions {
-			if o, ok := s.o.Mirrors.LocalOffsets(t.TopicName, p); ok {
+			if o, ok := s.o.Mirrors.LocalOffsets(t.TopicName, p, req.Epochs); ok {
 				out.Partitions = append(out.Partitions, o)
 			}
 		}

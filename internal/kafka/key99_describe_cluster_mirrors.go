@@ -1,9 +1,12 @@
 package kafka
 
 import (
+	"fmt"
+
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/lockstep-kafka/lockstep/internal/authz"
+	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/mirror"
 	"github.com/lockstep-kafka/lockstep/internal/wire"
 )
@@ -24,6 +27,9 @@ import (
 //   - The lookup of last mirrored epochs by cluster id serves peers that do not
 //     know key 97 (P13). A partition that is not STOPPED is left out of it: an
 //     absent answer is an error to the asker, -1 would cost it its log.
+//   - In tagged fields of ours, in place of all that: what a start of topics would do
+//     to the logs here, which needs the rights of that start (key 95) and changes
+//     nothing.
 //   - A named mirror without Describe is an entry with error 144, "all" leaves it
 //     out; a lookup needs it on every mirror of that source (P13), as key 97.
 //
@@ -34,6 +40,12 @@ func (s *Server) registerDescribeClusterMirrors() { s.register(99, 0, 0, s.descr
 func (s *Server) describeClusterMirrors(r *request, body kmsg.Request) (kmsg.Response, error) {
 	req := body.(*wire.DescribeClusterMirrorsRequest)
 	resp := new(wire.DescribeClusterMirrorsResponse)
+	if req.Plan != nil {
+		var err error
+		resp.Plan, err = s.planStart(r, req)
+		setMirrorStatus(resp, err)
+		return resp, nil
+	}
 	for _, m := range s.o.Mirrors.Describe(r.ctx, req.MirrorNames) {
 		out := wire.DescribedMirror{MirrorName: m.Name, AuthorizedOperations: wire.UnknownAuthorizedOperations}
 		if len(req.MirrorNames) == 0 {
@@ -69,6 +81,30 @@ func (s *Server) describeClusterMirrors(r *request, body kmsg.Request) (kmsg.Res
 		resp.LookupResults = s.lookupMirroredEpochs(*req.ClusterID, req.Lookups)
 	}
 	return resp, nil
+}
+
+func (s *Server) planStart(r *request, req *wire.DescribeClusterMirrorsRequest) (*wire.StartPlan, error) {
+	if len(req.MirrorNames) != 1 {
+		return nil, fmt.Errorf("%w: a plan is of one mirror, not of %d", controller.ErrInvalidRequest, len(req.MirrorNames))
+	}
+	name := req.MirrorNames[0]
+	if !s.allowed(r, authz.Alter, authz.ClusterMirror, name) {
+		return nil, errMirrorDenied
+	}
+	topics, err := s.mirrorsFor(r).PlanStart(r.ctx, mirror.StartRequest{Mirror: name, Include: req.Plan.IncludePatterns, Exclude: req.Plan.ExcludePatterns})
+	if err != nil {
+		return nil, err
+	}
+	plan := new(wire.StartPlan)
+	for _, t := range topics {
+		out := wire.PlannedTopic{Name: t.Name, Partitions: t.Partitions}
+		if t.Err != nil {
+			code, text := mirrorErrorCode(t.Err)
+			out.ErrorCode, out.ErrorMessage = code, &text
+		}
+		plan.Topics = append(plan.Topics, out)
+	}
+	return plan, nil
 }
 
 func (s *Server) lookupMirroredEpochs(requester string, lookups []wire.EpochLookupTopic) []wire.EpochLookupResult {

@@ -214,6 +214,9 @@ func (w *secured) requests() []rightsRequest {
 		{"describe-cluster-mirrors", func() kmsg.Request {
 			return &wire.DescribeClusterMirrorsRequest{MirrorNames: []string{mirrorName}}
 		}},
+		{"plan-start-of-mirror-topics", func() kmsg.Request {
+			return &wire.DescribeClusterMirrorsRequest{MirrorNames: []string{mirrorName}, Plan: &wire.StartPlanRequest{IncludePatterns: []string{topic}}}
+		}},
 		{"pause-mirror-topics", func() kmsg.Request {
 			return &wire.PauseMirrorTopicsRequest{MirrorName: mirrorName, Topics: []string{topic}}
 		}},

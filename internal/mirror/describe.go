@@ -95,7 +95,7 @@ func (c *Coordinator) Describe(ctx context.Context, names []string) []Descriptio
 			d.Err = fmt.Errorf("%w: %s", controller.ErrUnknownMirror, name)
 		}
 		topics := img.MirrorTopics(name)
-		offsets, syncs := c.m.offsets(ctx, name, topics, func(t *metadata.Topic, p *metadata.Partition) bool {
+		offsets, syncs := c.m.offsets(ctx, name, topics, false, func(t *metadata.Topic, p *metadata.Partition) bool {
 			return t.MirrorState(p) != metadata.StateStopped
 		})
 		d.Syncs = syncs
@@ -131,8 +131,8 @@ func describe(t *metadata.Topic, p *metadata.Partition, o wire.MirrorOffsets, kn
 }
 
 // LocalOffsets is how far a partition is that this broker leads (key 107).
-func (c *Coordinator) LocalOffsets(topic string, partition int32) (wire.MirrorOffsets, bool) {
-	return c.m.LocalOffsets(topic, partition)
+func (c *Coordinator) LocalOffsets(topic string, partition int32, epochs bool) (wire.MirrorOffsets, bool) {
+	return c.m.LocalOffsets(topic, partition, epochs)
 }
 
 // LocalSyncs is how a mirror's recurring tasks do, if this broker does them (key 107).

@@ -45,7 +45,7 @@ func (p *peer) syncGroups(ctx context.Context, cluster Source, mirror *metadata.
 	if err != nil {
 		return err
 	}
-	elsewhere, _ := p.m.offsets(ctx, p.name, slices.Collect(maps.Values(topics)), func(_ *metadata.Topic, mp *metadata.Partition) bool {
+	elsewhere, _ := p.m.offsets(ctx, p.name, slices.Collect(maps.Values(topics)), false, func(_ *metadata.Topic, mp *metadata.Partition) bool {
 		return mp.Leader != p.m.o.NodeID
 	})
 	var firstErr error
@@ -182,7 +182,7 @@ func (p *peer) answers(topics []*metadata.Topic) bool {
 // offset, kept inside our log (W52). Log start and end are the leader's; elsewhere
 // is what those of other brokers said.
 func (p *peer) translate(t *metadata.Topic, c source.GroupOffset, elsewhere map[nameKey]wire.MirrorOffsets) (GroupOffset, bool) {
-	at, ok := p.m.LocalOffsets(t.Name, c.Partition)
+	at, ok := p.m.LocalOffsets(t.Name, c.Partition, false)
 	if !ok {
 		if at, ok = elsewhere[nameKey{t.Name, c.Partition}]; !ok || at.LogStart < 0 || at.LogEnd < 0 {
 			return GroupOffset{}, false

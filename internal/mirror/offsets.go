@@ -22,8 +22,8 @@ const offsetsTimeout = 2 * time.Second
 
 // LocalOffsets is how far a mirror partition is that this broker leads. What is
 // not known is -1; offsets of both sides mean nothing outside of the states in
-// which something is copied (P9).
-func (m *Manager) LocalOffsets(topic string, index int32) (wire.MirrorOffsets, bool) {
+// which something is copied (P9). With epochs the log's history is told, if it is known.
+func (m *Manager) LocalOffsets(topic string, index int32, epochs bool) (wire.MirrorOffsets, bool) {
 	t := m.o.Controller.Image().Topic(topic)
 	p := t.Partition(index)
 	if p == nil {
@@ -39,6 +39,11 @@ func (m *Manager) LocalOffsets(topic string, index int32) (wire.MirrorOffsets, b
 	}
 	end, last := ours.LogEnd()
 	o := wire.MirrorOffsets{Partition: index, SourceOffset: -1, DestinationOffset: -1, LogStart: info.LogStart, LogEnd: end, LastEpoch: last}
+	if epochs && ours.HistoryKnown() {
+		for _, e := range ours.ReadLog().Epochs() {
+			o.Epochs = append(o.Epochs, wire.EpochStart{Epoch: e.Epoch, Start: e.Start})
+		}
+	}
 	r := m.replicaOf(nameKey{topic, index})
 	state := t.MirrorState(p)
 	if source := m.peer(t.Attachment().Mirror); r != nil && source != nil && state != metadata.StateStopped {
@@ -73,7 +78,7 @@ func copies(s metadata.MirrorState) bool {
 // once and all at the same time, and the one that does the mirror's own work how
 // that goes. A partition whose leader does not answer, or is not known, is not in the
 // result.
-func (m *Manager) offsets(ctx context.Context, mirror string, topics []*metadata.Topic, want func(*metadata.Topic, *metadata.Partition) bool) (map[nameKey]wire.MirrorOffsets, []wire.MirrorSync) {
+func (m *Manager) offsets(ctx context.Context, mirror string, topics []*metadata.Topic, epochs bool, want func(*metadata.Topic, *metadata.Partition) bool) (map[nameKey]wire.MirrorOffsets, []wire.MirrorSync) {
 	found := make(map[nameKey]wire.MirrorOffsets)
 	ask := make(map[int32]*wire.ReadMirrorOffsetsRequest)
 	syncs := m.Syncs(mirror)
@@ -86,7 +91,7 @@ func (m *Manager) offsets(ctx context.Context, mirror string, topics []*metadata
 			switch {
 			case !want(t, p) || p.Leader < 0:
 			case p.Leader == m.o.NodeID:
-				if o, ok := m.LocalOffsets(t.Name, p.Index); ok {
+				if o, ok := m.LocalOffsets(t.Name, p.Index, epochs); ok {
 					found[nameKey{t.Name, p.Index}] = o
 				}
 			case m.o.Ask != nil:
@@ -97,6 +102,7 @@ func (m *Manager) offsets(ctx context.Context, mirror string, topics []*metadata
 			if ask[leader] == nil {
 				ask[leader] = &wire.ReadMirrorOffsetsRequest{MirrorName: mirror}
 			}
+			ask[leader].Epochs = epochs
 			ask[leader].Topics = append(ask[leader].Topics, wire.ReadMirrorOffsetsTopic{TopicName: t.Name, Partitions: indexes})
 		}
 	}

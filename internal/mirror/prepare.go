@@ -47,8 +47,7 @@ func (t *task) prepare() outcome {
 	}
 	if lme.Epoch < 0 && answer.supported && end > p.Info().LogStart {
 		if t.peer.config(metadata.MirrorStartRequiresEmptyLME) == "true" {
-			return terminal("source knows no last mirrored epoch of %s, and %s forbids to start from zero over %d records",
-				loc.key, metadata.MirrorStartRequiresEmptyLME, end-p.Info().LogStart)
+			return outcome{err: fromZeroForbidden(loc.key, end-p.Info().LogStart)}
 		}
 		t.log().Warn("source knows no last mirrored epoch: the log is cut to zero and mirrored from scratch", "offset", end)
 	}
@@ -67,6 +66,11 @@ func (t *task) prepare() outcome {
 	return t.decideCut(p, sdk.TruncationQuestion{
 		Reason: reason, LastMirroredEpoch: lme.Epoch, LastMirroredOffset: lme.Offset, Target: target,
 	})
+}
+
+func fromZeroForbidden(key sdk.PartitionKey, records int64) error {
+	return fmt.Errorf("source knows no last mirrored epoch of %s, and %s forbids to start from zero over %d records",
+		key, metadata.MirrorStartRequiresEmptyLME, records)
 }
 
 // recover finds where to cut after the source lost records, in ULE_RECOVERY
@@ -130,7 +134,11 @@ func (t *task) checkLoop() outcome {
 	if !supported {
 		return outcome{}
 	}
-	ours, topic := t.r.m.o.ClusterID, t.r.key.topic
+	return loopOver(mirrors, t.r.m.o.ClusterID, t.r.key.topic)
+}
+
+// loopOver is why a topic of a source with such mirrors must not be mirrored here.
+func loopOver(mirrors []source.MirrorListing, ours, topic string) outcome {
 	for _, m := range mirrors {
 		if m.SourceClusterID == ours && slices.Contains(m.Topics, topic) {
 			return terminal("mirror loop: the source's mirror %s already mirrors %s from this cluster (%s)", m.Name, topic, ours)

@@ -42,38 +42,11 @@ func (c *Coordinator) Start(ctx context.Context, r StartRequest) ([]TopicOutcome
 	var found []controller.MirrorTopic
 	var out []TopicOutcome
 	err = c.withSource(ctx, m, false, func(ctx context.Context, cluster Source) error {
-		listing, err := cluster.Metadata(ctx, nil)
+		_, wanted, refused, err := c.startable(ctx, cluster, m, r, include, exclude)
 		if err != nil {
 			return err
 		}
-		if err := seeNamed(ctx, cluster, m, listing, r); err != nil {
-			return err
-		}
-		var wanted []*source.Topic
-		for _, name := range slices.Sorted(maps.Keys(listing.Topics)) {
-			t := listing.Topics[name]
-			if slices.Contains(r.Topics, t.Name) || t.Err == nil && !t.Internal && include.MatchString(t.Name) && !exclude.MatchString(t.Name) {
-				wanted = append(wanted, t)
-			}
-		}
-		for _, name := range r.Topics {
-			t := listing.Topics[name]
-			switch {
-			case t == nil:
-				out = append(out, TopicOutcome{name, fmt.Errorf("%w: the source does not have %s", controller.ErrUnknownTopic, name)})
-			case t.Err != nil:
-				out = append(out, TopicOutcome{name, fmt.Errorf("source topic %s: %w", name, t.Err)})
-				wanted = slices.DeleteFunc(wanted, func(w *source.Topic) bool { return w == t })
-			}
-		}
-		matched := make([]string, len(wanted))
-		for i, t := range wanted {
-			matched[i] = t.Name
-		}
-		if err := c.may(matched); err != nil {
-			return err
-		}
-		var refused []TopicOutcome
+		out = refused
 		found, refused, err = sourceTopics(ctx, cluster, m, wanted)
 		out = append(out, refused...)
 		return err
@@ -95,6 +68,38 @@ func (c *Coordinator) Start(ctx context.Context, r StartRequest) ([]TopicOutcome
 	out = append(out, outcomes(results)...)
 	slices.SortFunc(out, func(a, b TopicOutcome) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
+}
+
+// startable are the topics of the source that a start is about, by name, and those that
+// it names and that cannot be had. The client may start all of them.
+func (c *Coordinator) startable(ctx context.Context, cluster Source, m *metadata.Mirror, r StartRequest, include, exclude *regexp.Regexp) (listing *source.Metadata, wanted []*source.Topic, refused []TopicOutcome, err error) {
+	if listing, err = cluster.Metadata(ctx, nil); err != nil {
+		return nil, nil, nil, err
+	}
+	if err := seeNamed(ctx, cluster, m, listing, r); err != nil {
+		return nil, nil, nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(listing.Topics)) {
+		t := listing.Topics[name]
+		if slices.Contains(r.Topics, t.Name) || t.Err == nil && !t.Internal && include.MatchString(t.Name) && !exclude.MatchString(t.Name) {
+			wanted = append(wanted, t)
+		}
+	}
+	for _, name := range r.Topics {
+		t := listing.Topics[name]
+		switch {
+		case t == nil:
+			refused = append(refused, TopicOutcome{name, fmt.Errorf("%w: the source does not have %s", controller.ErrUnknownTopic, name)})
+		case t.Err != nil:
+			refused = append(refused, TopicOutcome{name, fmt.Errorf("source topic %s: %w", name, t.Err)})
+			wanted = slices.DeleteFunc(wanted, func(w *source.Topic) bool { return w == t })
+		}
+	}
+	matched := make([]string, len(wanted))
+	for i, t := range wanted {
+		matched[i] = t.Name
+	}
+	return listing, wanted, refused, c.may(matched)
 }
 
 // plainName matches a pattern that can only mean one topic.

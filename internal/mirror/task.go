@@ -206,14 +206,19 @@ func recreatedText(topic string, source, ours metadata.TopicID) string {
 
 // questions are what align asks of the source's leader.
 func (t *task) questions(cluster Source, loc location) alignQuestions {
+	return questionsOf(t.ctx, t.r.m.sched, t.peer.timeout(), cluster, loc)
+}
+
+// questionsOf are those questions, each with so much time.
+func questionsOf(ctx context.Context, s *scheduler, timeout time.Duration, cluster Source, loc location) alignQuestions {
 	return alignQuestions{
 		epochEnd: func(epoch int32) (sdk.EpochEnd, error) {
-			ctx, cancel := t.r.m.sched.within(t.ctx, t.peer.timeout())
+			ctx, cancel := s.within(ctx, timeout)
 			defer cancel()
 			return cluster.EpochEnd(ctx, loc.broker, loc.key, loc.epoch, epoch)
 		},
 		bounds: func() (earliest, latest int64, err error) {
-			ctx, cancel := t.r.m.sched.within(t.ctx, t.peer.timeout())
+			ctx, cancel := s.within(ctx, timeout)
 			defer cancel()
 			return cluster.Offsets(ctx, loc.broker, loc.key, loc.epoch)
 		},

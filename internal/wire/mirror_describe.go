@@ -18,6 +18,7 @@ type DescribeClusterMirrorsRequest struct {
 	IncludeAuthorizedOperations bool
 	ClusterID                   *string            // tag 0
 	Lookups                     []EpochLookupTopic // tag 1
+	Plan                        *StartPlanRequest  // tag 2: no description, but this
 }
 
 func (*DescribeClusterMirrorsRequest) Key() int16 { return 99 }
@@ -27,7 +28,7 @@ func (*DescribeClusterMirrorsRequest) ResponseKind() kmsg.Response {
 func (m *DescribeClusterMirrorsRequest) AppendTo(dst []byte) []byte { return encodeMirror(dst, m.code) }
 
 func (m *DescribeClusterMirrorsRequest) ReadFrom(src []byte) error {
-	m.ClusterID, m.Lookups = nil, nil
+	m.ClusterID, m.Lookups, m.Plan = nil, nil, nil
 	return decodeMirror(src, m.code)
 }
 
@@ -43,6 +44,7 @@ func (m *DescribeClusterMirrorsRequest) code(c *mirrorCodec) {
 				c.tags()
 			})
 		}},
+		startPlanRequestTag(2, &m.Plan),
 	)
 }
 
@@ -97,6 +99,7 @@ type DescribeClusterMirrorsResponse struct {
 	mirrorStatus
 	Mirrors       []DescribedMirror
 	LookupResults []EpochLookupResult // tag 0
+	Plan          *StartPlan          // tag 1: if it was asked for
 }
 
 func (*DescribeClusterMirrorsResponse) Key() int16 { return 99 }
@@ -108,7 +111,7 @@ func (m *DescribeClusterMirrorsResponse) AppendTo(dst []byte) []byte {
 }
 
 func (m *DescribeClusterMirrorsResponse) ReadFrom(src []byte) error {
-	m.LookupResults = nil
+	m.LookupResults, m.Plan = nil, nil
 	return decodeMirror(src, m.code)
 }
 
@@ -125,7 +128,7 @@ func (m *DescribeClusterMirrorsResponse) code(c *mirrorCodec) {
 			})
 			c.tags()
 		})
-	}})
+	}}, startPlanTag(1, &m.Plan))
 }
 
 func (m *DescribedMirror) code(c *mirrorCodec) {

@@ -14,12 +14,17 @@ type ReadMirrorOffsetsRequest struct {
 	mirrorVersion
 	MirrorName string
 	Topics     []ReadMirrorOffsetsTopic
+	Epochs     bool // tag 0, of ours: with the leader epochs of the logs
 }
 
 func (*ReadMirrorOffsetsRequest) Key() int16                   { return 107 }
 func (*ReadMirrorOffsetsRequest) ResponseKind() kmsg.Response  { return new(ReadMirrorOffsetsResponse) }
 func (m *ReadMirrorOffsetsRequest) AppendTo(dst []byte) []byte { return encodeMirror(dst, m.code) }
-func (m *ReadMirrorOffsetsRequest) ReadFrom(src []byte) error  { return decodeMirror(src, m.code) }
+
+func (m *ReadMirrorOffsetsRequest) ReadFrom(src []byte) error {
+	m.Epochs = false
+	return decodeMirror(src, m.code)
+}
 
 func (m *ReadMirrorOffsetsRequest) code(c *mirrorCodec) {
 	c.string(&m.MirrorName)
@@ -28,7 +33,7 @@ func (m *ReadMirrorOffsetsRequest) code(c *mirrorCodec) {
 		mirrorArray(c, &t.Partitions, func(c *mirrorCodec, p *int32) { c.int32(p) })
 		c.tags()
 	})
-	c.tags()
+	c.tags(mirrorTag{0, m.Epochs, func(c *mirrorCodec) { c.bool(&m.Epochs) }})
 }
 
 // MirrorOffsets is how far one mirror partition is, as its leader knows it. An
@@ -42,6 +47,9 @@ type MirrorOffsets struct {
 	LogEnd    int64           // tag 1
 	LastEpoch int32           // tag 2: leader epoch of the last batch
 	Progress  *MirrorProgress // tag 3
+	// Epochs are the log's, oldest first, if they were asked for; none where they are not
+	// known. Tag 4.
+	Epochs []EpochStart
 }
 
 // ReadMirrorOffsetsResponseTopic groups the answers of one topic.
@@ -84,6 +92,7 @@ func (m *ReadMirrorOffsetsResponse) code(c *mirrorCodec) {
 				mirrorTag{1, p.LogEnd != -1, func(c *mirrorCodec) { c.int64(&p.LogEnd) }},
 				mirrorTag{2, p.LastEpoch != -1, func(c *mirrorCodec) { c.int32(&p.LastEpoch) }},
 				progressTag(3, &p.Progress),
+				epochsTag(4, &p.Epochs),
 			)
 		})
 		c.tags()
