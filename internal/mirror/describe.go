@@ -6,6 +6,7 @@ import (
 
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/internal/source"
 	"github.com/lockstep-kafka/lockstep/internal/wire"
 )
 
@@ -18,7 +19,7 @@ type Listing struct {
 	Topics          []string // topics asked to be mirrored or paused
 	// Origins are the clusters from which topics come beyond the source, as the source
 	// told us.
-	Origins map[string][]string
+	Origins map[string]source.Origin
 }
 
 // List lists all mirrors by name.
@@ -30,11 +31,11 @@ func (c *Coordinator) List() []Listing {
 		for _, t := range mirroredTopics(img, m.Name) {
 			l.Topics = append(l.Topics, t.Name)
 			if p := c.m.peer(m.Name); p != nil {
-				if ids := p.originOf(t.Name); len(ids) > 0 {
+				if o := p.originOf(t.Name); len(o.ClusterIDs) > 0 || o.Stale {
 					if l.Origins == nil {
-						l.Origins = make(map[string][]string)
+						l.Origins = make(map[string]source.Origin)
 					}
-					l.Origins[t.Name] = ids
+					l.Origins[t.Name] = o
 				}
 			}
 			if t.Attachment().Desired == metadata.DesiredMirroring {

@@ -69,8 +69,8 @@
 //   - A stop that is repeated, or ends a run whose gate was not passed, goes on in a
 //     leader epoch of its own and appends a producer id reset in it.
 //   - Loops over three or more clusters are found by what each cluster tells of its
-//     topics' origins (origins.go). Two links of one that begin within a refresh
-//     interval may both begin (O12).
+//     topics' origins (origins.go), asked anew along the whole chain before anything is
+//     cut (O12).
 //   - An ACL here belongs to the mirrors that have copied it, or to this cluster: by
 //     being created here too, or with the deletion of the mirror (DEC-09). Each cluster
 //     tells from where its mirrors have its ACLs, as long as these mirror something, so

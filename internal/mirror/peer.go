@@ -34,6 +34,8 @@ type peer struct {
 
 	topics *batcher[string, error]               // asks the source for a topic's leaders
 	epochs *batcher[sdk.PartitionKey, lmeAnswer] // asks it for last mirrored epochs
+	loops  *batcher[string, loopAnswer]          // asks it from where its topics come, each time anew
+	asks   chan struct{}                         // cap maxAsks: such asks for others
 
 	mu struct {
 		sync.Mutex
@@ -45,7 +47,7 @@ type peer struct {
 
 		brokers map[int32]sdk.BrokerAddr
 		known   map[string]*source.Topic // by name, as last described
-		origins map[string][]string      // by topic; see originsOf
+		origins map[string]source.Origin // by topic; see originsOf
 
 		workers map[workerKey]*workerUse
 	}
@@ -82,6 +84,8 @@ func newPeer(m *Manager, mirror *metadata.Mirror) *peer {
 	p.ctx, p.cancel = context.WithCancel(m.ctx)
 	p.topics = newBatcher(p.ctx, m.sched, 500, p.describe)
 	p.epochs = newBatcher(p.ctx, m.sched, 500, p.lastMirrored)
+	p.loops = newBatcher(p.ctx, m.sched, 10_000, p.askLoops)
+	p.asks = make(chan struct{}, maxAsks)
 	p.mu.known = make(map[string]*source.Topic)
 	p.mu.workers = make(map[workerKey]*workerUse)
 	p.initMetrics()
@@ -140,6 +144,7 @@ func (p *peer) close() {
 	}
 	p.topics.wait()
 	p.epochs.wait()
+	p.loops.wait()
 	p.m.sched.wait(&p.done)
 }
 

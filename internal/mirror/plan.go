@@ -77,7 +77,7 @@ type planning struct {
 
 func (s *startPlanner) plan(ctx context.Context, wanted []*source.Topic) ([]PlannedTopic, error) {
 	img := s.c.image()
-	mirrors, _, err := s.cluster.ListMirrors(ctx)
+	mirrors, _, err := s.cluster.ListMirrors(ctx, &source.OriginsAsk{Asked: []string{s.c.m.o.ClusterID}, Within: longestAsk})
 	if err != nil {
 		return nil, fmt.Errorf("list the source's mirrors: %w", err)
 	}
@@ -90,7 +90,8 @@ func (s *startPlanner) plan(ctx context.Context, wanted []*source.Topic) ([]Plan
 			continue
 		}
 		if out[i].Err = controller.CheckStart(t, s.mirror.Name, st.ID); out[i].Err == nil {
-			out[i].Err = loopOver(mirrors, s.c.m.o.ClusterID, st.Name).err
+			_, res := loopOver(mirrors, s.c.m.o.ClusterID, st.Name)
+			out[i].Err = res.err
 		}
 		if out[i].Err == nil {
 			existing = append(existing, t)

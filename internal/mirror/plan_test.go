@@ -2,8 +2,11 @@ package mirror
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -18,6 +21,10 @@ type teller struct {
 	Source
 	last    []source.LastMirrored // of every partition; nothing: it does not answer
 	mirrors []source.MirrorListing
+
+	mu    sync.Mutex
+	err   error // of asks
+	asked *source.OriginsAsk
 }
 
 // tells puts another source into the place of a mirror's, and answers the one before.
@@ -42,8 +49,14 @@ func (s *teller) LastMirroredEpochs(_ context.Context, _, _ string, keys []sdk.P
 	return found, true, nil
 }
 
-func (s *teller) ListMirrors(context.Context) ([]source.MirrorListing, bool, error) {
-	return s.mirrors, true, nil
+func (s *teller) ListMirrors(_ context.Context, ask *source.OriginsAsk) ([]source.MirrorListing, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ask == nil {
+		return s.mirrors, true, nil // of a refresh
+	}
+	s.asked = ask
+	return s.mirrors, true, s.err
 }
 
 // The plan of a start: what would be cut and what of it the source does not have, by what
@@ -106,6 +119,16 @@ func TestPlanStart(t *testing.T) {
 	plan("new:", "orders: mirror loop")
 	tells(last)
 
+	denied := errors.New("denied")
+	may := w.c.For(func(topics []string) error {
+		if slices.Contains(topics, "orders") {
+			return denied
+		}
+		return nil
+	})
+	if _, err := may.PlanStart(w.ctx, StartRequest{Mirror: "m", Include: []string{"ord.*"}}); !errors.Is(err, denied) {
+		t.Errorf("a plan without rights on the topic: %v", err)
+	}
 	if end, _ := w.parts.Get("orders", 0).LogEnd(); end != 4 || w.cut() > 0 || w.ctrl.Image().Revision != before {
 		t.Errorf("the log ends at %d, %d records were cut, revision %d after %d: the plan changed something", end, w.cut(), w.ctrl.Image().Revision, before)
 	}

@@ -26,7 +26,7 @@ func (t *task) prepare() outcome {
 	if res.err != nil {
 		return res
 	}
-	if res := t.checkLoop(); res.err != nil {
+	if _, res := t.checkLoop(); res.err != nil {
 		return res
 	}
 	end, _ := p.LogEnd()
@@ -61,6 +61,16 @@ func (t *task) prepare() outcome {
 		}
 		if aligned < target {
 			target, reason = aligned, sdk.TruncateAlign
+		}
+	}
+	if target < end {
+		// Once more: that we are about to follow this source is known to all our brokers
+		// by now, whichever of them is asked by another link of the same loop.
+		if stale, res := t.checkLoop(); res.err != nil {
+			return res
+		} else if stale != nil {
+			return failed(fmt.Errorf("nothing is cut: the source mirrors %s too, from %v, and not all on that way say from where they have it, which might be here; stop the topic on the source if they do not come back",
+				t.r.key.topic, stale))
 		}
 	}
 	return t.decideCut(p, sdk.TruncationQuestion{
@@ -121,33 +131,37 @@ func (t *task) align(entries []epoch.Entry, end int64, loc *location) (int64, ou
 
 // checkLoop refuses a source that mirrors this very topic from us (W23), itself or
 // over other clusters (O12): all ends of such a loop would be read-only and cut each
-// other to zero. What is told of other clusters may be old, so that is tried again.
-func (t *task) checkLoop() outcome {
-	cluster, err := t.peer.source()
+// other to zero. The latter passes by itself when another link is stopped. stale is from
+// where the topic comes, if not all that are on the way could be asked.
+func (t *task) checkLoop() (stale []string, res outcome) {
+	answer, err := t.peer.loops.do(t.ctx, t.r.key.topic)
 	if err != nil {
-		return failed(err)
+		return nil, failed(err)
 	}
-	mirrors, supported, err := t.peer.learnOrigins(t.ctx, cluster)
-	if err != nil {
-		return failedSource(fmt.Errorf("list the source's mirrors: %w", err))
+	if answer.err != nil {
+		return nil, failedSource(fmt.Errorf("list the source's mirrors: %w", answer.err))
 	}
-	if !supported {
-		return outcome{}
+	if !answer.supported {
+		return nil, outcome{}
 	}
-	return loopOver(mirrors, t.r.m.o.ClusterID, t.r.key.topic)
+	return loopOver(answer.mirrors, t.r.m.o.ClusterID, t.r.key.topic)
 }
 
 // loopOver is why a topic of a source with such mirrors must not be mirrored here.
-func loopOver(mirrors []source.MirrorListing, ours, topic string) outcome {
+func loopOver(mirrors []source.MirrorListing, ours, topic string) (stale []string, res outcome) {
 	for _, m := range mirrors {
 		if m.SourceClusterID == ours && slices.Contains(m.Topics, topic) {
-			return terminal("mirror loop: the source's mirror %s already mirrors %s from this cluster (%s)", m.Name, topic, ours)
+			return nil, terminal("mirror loop: the source's mirror %s already mirrors %s from this cluster (%s)", m.Name, topic, ours)
 		}
 	}
-	if chain := originsOf(mirrors)[topic]; slices.Contains(chain, ours) {
-		return failed(fmt.Errorf("mirror loop: the source mirrors %s from this cluster (%s) over others: it comes from %v", topic, ours, chain))
+	chain := originsOf(mirrors)[topic]
+	if slices.Contains(chain.ClusterIDs, ours) {
+		return nil, failed(fmt.Errorf("mirror loop: the source mirrors %s from this cluster (%s) over others: it comes from %v", topic, ours, chain.ClusterIDs))
 	}
-	return outcome{}
+	if chain.Stale {
+		stale = chain.ClusterIDs
+	}
+	return stale, outcome{}
 }
 
 // decideCut asks the policy whether the log may be cut to q.Target. The policy

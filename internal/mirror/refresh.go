@@ -89,7 +89,7 @@ func (p *peer) refresh(ctx context.Context) {
 	}
 
 	if p.m.sched == nil { // a simulation has two clusters, and nothing beyond them
-		if _, _, err := p.learnOrigins(ctx, cluster); err != nil {
+		if _, _, err := p.learnOrigins(ctx, cluster, nil); err != nil {
 			p.log.Debug("the source's own mirrors cannot be listed", "err", err) // a start will say so
 		}
 	}

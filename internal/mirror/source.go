@@ -15,7 +15,7 @@ type Source interface {
 	TopicConfigs(ctx context.Context, topics []string) (map[string]source.TopicConfigs, error)
 	EpochEnd(ctx context.Context, leader sdk.BrokerAddr, key sdk.PartitionKey, currentEpoch, epoch int32) (sdk.EpochEnd, error)
 	Offsets(ctx context.Context, leader sdk.BrokerAddr, key sdk.PartitionKey, currentEpoch int32) (earliest, latest int64, err error)
-	ListMirrors(ctx context.Context) (mirrors []source.MirrorListing, supported bool, err error)
+	ListMirrors(ctx context.Context, ask *source.OriginsAsk) (mirrors []source.MirrorListing, supported bool, err error)
 	LastMirroredEpochs(ctx context.Context, mirror, ourClusterID string, keys []sdk.PartitionKey) (found map[sdk.PartitionKey]source.LastMirrored, supported bool, err error)
 	Groups(ctx context.Context) ([]source.Group, error)
 	GroupOffsets(ctx context.Context, group string) ([]source.GroupOffset, error)

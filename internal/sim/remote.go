@@ -194,7 +194,7 @@ func (r *remote) Offsets(ctx context.Context, at sdk.BrokerAddr, key sdk.Partiti
 	return both[0], both[1], nil
 }
 
-func (r *remote) ListMirrors(context.Context) ([]source.MirrorListing, bool, error) {
+func (r *remote) ListMirrors(context.Context, *source.OriginsAsk) ([]source.MirrorListing, bool, error) {
 	v, err := r.any(func(sb *broker) (any, error) {
 		var out []source.MirrorListing
 		for _, m := range sb.mirrors.c.List() {

@@ -188,6 +188,17 @@ func (c *Cluster) with(ctx context.Context, addr, op string, fn func(*wire.Clien
 	return fail(addr, op, err)
 }
 
+// alone is with on a connection of its own, to any broker.
+func (c *Cluster) alone(ctx context.Context, addr, op string, fn func(*wire.Client) error) error {
+	conn, err := c.dialAny(ctx)
+	if err == nil {
+		addr = conn.Addr()
+		err = fn(conn)
+		conn.Close()
+	}
+	return fail(addr, op, err)
+}
+
 // isBroken tells a broken connection from an answer we do not like.
 func isBroken(err error) bool {
 	return isNetwork(err) || errors.Is(err, wire.ErrClosed)

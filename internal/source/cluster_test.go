@@ -122,7 +122,7 @@ func TestControlPlane(t *testing.T) {
 		t.Errorf("offsets of a missing topic: %v", err)
 	}
 
-	if mirrors, supported, err := c.ListMirrors(ctx); supported || err != nil || mirrors != nil {
+	if mirrors, supported, err := c.ListMirrors(ctx, nil); supported || err != nil || mirrors != nil {
 		t.Errorf("mirrors of an ordinary source: %v, %v, %v", mirrors, supported, err)
 	}
 	if found, supported, err := c.LastMirroredEpochs(ctx, "m", "us", []sdk.PartitionKey{key}); supported || err != nil || found != nil {

@@ -70,7 +70,7 @@ func TestApacheKafka(t *testing.T) {
 	if _, err := c.EpochEnd(ctx, leader, key, part.LeaderEpoch+1, 0); !errors.Is(err, kerr.UnknownLeaderEpoch) {
 		t.Errorf("future leader epoch: %v", err)
 	}
-	if mirrors, supported, err := c.ListMirrors(ctx); supported || err != nil || mirrors != nil {
+	if mirrors, supported, err := c.ListMirrors(ctx, nil); supported || err != nil || mirrors != nil {
 		t.Errorf("mirrors: %v, %v, %v", mirrors, supported, err)
 	}
 	configs, err := c.TopicConfigs(ctx, []string{"orders"})

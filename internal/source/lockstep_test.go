@@ -43,7 +43,7 @@ func TestLockstep(t *testing.T) {
 		t.Fatal(err)
 	}
 	keys := keysOf(m.Topics["orders"])
-	if mirrors, supported, err := c.ListMirrors(ctx); !supported || err != nil || len(mirrors) != 0 {
+	if mirrors, supported, err := c.ListMirrors(ctx, nil); !supported || err != nil || len(mirrors) != 0 {
 		t.Errorf("mirrors: %v, %v, %v", mirrors, supported, err)
 	}
 	found, supported, err := c.LastMirroredEpochs(ctx, "m", "nobody", keys)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -25,20 +26,43 @@ type MirrorListing struct {
 	Name, SourceClusterID string
 	Topics                []string // mirrored or paused
 	// Origins are the ids of the clusters from which a topic comes beyond that source.
-	Origins map[string][]string
+	Origins map[string]Origin
+}
+
+// Origin is from where a topic comes: the ids of clusters. It is stale if it was asked for
+// and somebody on the way did not answer.
+type Origin struct {
+	ClusterIDs []string
+	Stale      bool
+}
+
+// OriginsAsk has a source ask its own sources from where their topics come, before it
+// lists its mirrors, and they theirs.
+type OriginsAsk struct {
+	Asked  []string      // the clusters that have been asked, or ask
+	Within time.Duration // how long it may take for that
 }
 
 // ListMirrors lists the source's own mirrors, for the loop check (W23);
-// supported is false when the source does not know the request.
-func (c *Cluster) ListMirrors(ctx context.Context) (mirrors []MirrorListing, supported bool, err error) {
+// supported is false when the source does not know the request. Without an ask it says
+// what it knows.
+func (c *Cluster) ListMirrors(ctx context.Context, ask *OriginsAsk) (mirrors []MirrorListing, supported bool, err error) {
 	supported = true
-	err = c.with(ctx, anyBroker, "list mirrors", func(conn *wire.Client) error {
+	do := c.with
+	if ask != nil {
+		do = c.alone // the answer takes a while, and two asks that meet would wait for each other
+	}
+	err = do(ctx, anyBroker, "list mirrors", func(conn *wire.Client) error {
 		mirrors = nil
 		if _, _, ok := conn.Versions(keyListMirrors); !ok {
 			supported = false
 			return nil
 		}
-		resp, err := conn.Request(ctx, &wire.ListClusterMirrorsRequest{IncludeTopicNames: true})
+		req := &wire.ListClusterMirrorsRequest{IncludeTopicNames: true}
+		if ask != nil {
+			req.AskedClusterIDs, req.AskMillis = ask.Asked, int32(ask.Within.Milliseconds())
+		}
+		resp, err := conn.Request(ctx, req)
 		if err != nil {
 			return err
 		}
@@ -50,9 +74,9 @@ func (c *Cluster) ListMirrors(ctx context.Context) (mirrors []MirrorListing, sup
 			listing := MirrorListing{Name: m.MirrorName, SourceClusterID: m.SourceClusterID, Topics: m.TopicNames}
 			for _, o := range m.Origins {
 				if listing.Origins == nil {
-					listing.Origins = make(map[string][]string)
+					listing.Origins = make(map[string]Origin)
 				}
-				listing.Origins[o.TopicName] = o.ClusterIDs
+				listing.Origins[o.TopicName] = Origin{o.ClusterIDs, o.Stale}
 			}
 			mirrors = append(mirrors, listing)
 		}

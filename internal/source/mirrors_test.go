@@ -172,7 +172,7 @@ func TestListMirrors(t *testing.T) {
 		}
 		return &wire.ListClusterMirrorsResponse{Mirrors: []wire.ListedMirror{{MirrorName: "a", SourceClusterID: "us", TopicNames: []string{"t"}}}}
 	}})
-	mirrors, supported, err := c.ListMirrors(t.Context())
+	mirrors, supported, err := c.ListMirrors(t.Context(), nil)
 	if err != nil || !supported || len(mirrors) != 1 || mirrors[0].Name != "a" || mirrors[0].SourceClusterID != "us" || mirrors[0].Topics[0] != "t" {
 		t.Errorf("%+v, %v, %v", mirrors, supported, err)
 	}
@@ -181,7 +181,7 @@ func TestListMirrors(t *testing.T) {
 		resp.SetStatus(kerr.CoordinatorNotAvailable.Code, "later")
 		return resp
 	}})
-	if _, supported, err := c.ListMirrors(t.Context()); !supported || !errors.Is(err, kerr.CoordinatorNotAvailable) || !strings.Contains(err.Error(), "later") {
+	if _, supported, err := c.ListMirrors(t.Context(), nil); !supported || !errors.Is(err, kerr.CoordinatorNotAvailable) || !strings.Contains(err.Error(), "later") {
 		t.Errorf("%v, %v", supported, err)
 	}
 }

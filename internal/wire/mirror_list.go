@@ -7,6 +7,12 @@ import "github.com/twmb/franz-go/pkg/kmsg"
 type ListClusterMirrorsRequest struct {
 	mirrorVersion
 	IncludeTopicNames bool
+	// AskedClusterIDs and AskMillis have the cluster ask the sources of its own mirrors
+	// first from where their topics come, and wait so long: what it remembers of that may be
+	// old. They in turn ask theirs, unless they have been asked already, as these were. Tags
+	// of ours, 0 and 1.
+	AskedClusterIDs []string
+	AskMillis       int32
 }
 
 func (*ListClusterMirrorsRequest) Key() int16 { return 98 }
@@ -14,11 +20,18 @@ func (*ListClusterMirrorsRequest) ResponseKind() kmsg.Response {
 	return new(ListClusterMirrorsResponse)
 }
 func (m *ListClusterMirrorsRequest) AppendTo(dst []byte) []byte { return encodeMirror(dst, m.code) }
-func (m *ListClusterMirrorsRequest) ReadFrom(src []byte) error  { return decodeMirror(src, m.code) }
+
+func (m *ListClusterMirrorsRequest) ReadFrom(src []byte) error {
+	m.AskedClusterIDs, m.AskMillis = nil, 0
+	return decodeMirror(src, m.code)
+}
 
 func (m *ListClusterMirrorsRequest) code(c *mirrorCodec) {
 	c.bool(&m.IncludeTopicNames)
-	c.tags()
+	c.tags(
+		mirrorTag{0, len(m.AskedClusterIDs) > 0, func(c *mirrorCodec) { c.strings(&m.AskedClusterIDs) }},
+		mirrorTag{1, m.AskMillis != 0, func(c *mirrorCodec) { c.int32(&m.AskMillis) }},
+	)
 }
 
 // ListedMirror is one mirror of ListClusterMirrorsResponse. TopicCount counts
@@ -40,6 +53,7 @@ type ListedMirror struct {
 type TopicOrigins struct {
 	TopicName  string
 	ClusterIDs []string
+	Stale      bool // tag 0: somebody on the way did not answer, and they may be old
 }
 
 // ListClusterMirrorsResponse answers ListClusterMirrorsRequest.
@@ -66,7 +80,7 @@ func (m *ListClusterMirrorsResponse) code(c *mirrorCodec) {
 			mirrorArray(c, &e.Origins, func(c *mirrorCodec, o *TopicOrigins) {
 				c.string(&o.TopicName)
 				c.strings(&o.ClusterIDs)
-				c.tags()
+				c.tags(mirrorTag{0, o.Stale, func(c *mirrorCodec) { c.bool(&o.Stale) }})
 			})
 		}})
 	})
