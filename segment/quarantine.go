@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -28,7 +30,17 @@ type quarantine struct {
 	store *Store
 	dir   string
 
-	mu sync.Mutex // one file comes or goes at a time
+	// Files come and go one at a time; they are filled and synced without mu.
+	mu struct {
+		sync.Mutex
+		filling map[string]struct{} // paths that are not to be let go yet
+		made    map[string]struct{} // directories of logs whose names are on disk
+		root    bool                // and so is dir's
+		// bytes are what is kept of each kind, as of listed and with what came since.
+		bytes  map[string]int64
+		listed time.Time
+	}
+	dirs groupSync // of dir and of what it lies in
 }
 
 const (
@@ -46,21 +58,17 @@ var (
 )
 
 func newQuarantine(s *Store) *quarantine {
-	return &quarantine{store: s, dir: s.disk.PathJoin(s.o.Dir, quarantineDir)}
+	q := &quarantine{store: s, dir: s.disk.PathJoin(s.o.Dir, quarantineDir)}
+	q.mu.filling, q.mu.made = make(map[string]struct{}), make(map[string]struct{})
+	return q
 }
 
-// path makes the directory for what comes from a log, durably, and names a new
-// file in it.
-func (q *quarantine) path(id LogID, base int64, kind string) (string, error) {
+// pathLocked makes the directory for what comes from a log, and names a new file in it.
+func (q *quarantine) pathLocked(id LogID, base int64, kind string) (string, error) {
 	d := q.store.disk
 	dir := d.PathJoin(q.dir, id.String())
 	if err := d.MkdirAll(dir, 0o755); err != nil {
 		return "", err
-	}
-	for _, parent := range []string{q.store.o.Dir, q.dir} {
-		if err := d.syncDir(parent); err != nil {
-			return "", err
-		}
 	}
 	for now := q.store.o.Clock.Now().UTC(); ; now = now.Add(time.Millisecond) {
 		path := d.PathJoin(dir, fmt.Sprintf("%020d%s.%s", base, kind, now.Format(quarantineTime)))
@@ -70,29 +78,104 @@ func (q *quarantine) path(id LogID, base int64, kind string) (string, error) {
 	}
 }
 
+// syncName makes a file's name durable, and the directories on the way to it.
+func (q *quarantine) syncName(path string) error {
+	d := q.store.disk
+	dir := d.PathDir(path)
+	if err := d.syncDir(dir); err != nil {
+		return err
+	}
+	q.mu.Lock()
+	_, made := q.mu.made[dir]
+	q.mu.Unlock()
+	if made {
+		return nil
+	}
+	return q.dirs.do(func() error {
+		q.mu.Lock()
+		making := slices.Collect(maps.Keys(q.mu.filling)) // their directories are there
+		root := q.mu.root
+		q.mu.Unlock()
+		if err := d.syncDir(q.dir); err != nil {
+			return err
+		}
+		if !root {
+			if err := d.syncDir(q.store.o.Dir); err != nil {
+				return err
+			}
+		}
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.mu.root = true
+		for _, path := range making {
+			q.mu.made[d.PathDir(path)] = struct{}{}
+		}
+		return nil
+	})
+}
+
 // keepFile gives a damaged file a second name in the quarantine, durably, before
 // a repaired one takes its first: no crash in between loses it. Where the file
 // system has no links it is copied.
 func (q *quarantine) keepFile(id LogID, base int64, file string) (string, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	d := q.store.disk
-	path, err := q.path(id, base, damagedKind)
+	path, err := q.begin(id, base, damagedKind, func(path string) error { return vfs.LinkOrCopy(d.FS, file, path) })
 	if err != nil {
 		return "", fmt.Errorf("quarantine %s: %w", file, err)
 	}
-	if err := vfs.LinkOrCopy(d.FS, file, path); err != nil {
-		return "", fmt.Errorf("quarantine %s: %w", file, err)
-	}
+	defer q.end(path)
 	invariants.Fault("segment.quarantineLink")
-	if err := d.syncDir(d.PathDir(path)); err != nil {
+	if err := q.syncName(path); err != nil {
 		return "", err
 	}
 	invariants.Fault("segment.quarantineLinked")
 	quarantined.Inc()
 	q.store.o.Logger.Warn("damaged file is kept in quarantine", "log", id.String(), "file", file, "quarantine", path)
-	q.pruneLocked(path)
+	size, err := fileSize(d, path)
+	if err != nil {
+		size = math.MaxInt64 / 2 // have it looked at
+	}
+	q.came(damagedKind, size)
 	return path, nil
+}
+
+// begin makes a file, with what make does at its path. Until end it is not let go.
+func (q *quarantine) begin(id LogID, base int64, kind string, make func(path string) error) (string, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	path, err := q.pathLocked(id, base, kind)
+	if err != nil {
+		return "", err
+	}
+	if err := make(path); err != nil {
+		return "", err
+	}
+	q.mu.filling[path] = struct{}{}
+	return path, nil
+}
+
+func (q *quarantine) end(path string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.mu.filling, path)
+}
+
+// pruneEvery is after which time a file that comes has the others looked at for their
+// age, even if there is room for it. To list them for each one would take hours where
+// thousands of logs are cut.
+const pruneEvery = time.Minute
+
+// came counts a file that is whole, and makes room if that is too much.
+func (q *quarantine) came(kind string, bytes int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	_, limit := q.limits(kind)
+	if q.mu.bytes != nil {
+		q.mu.bytes[kind] += bytes
+	}
+	if q.mu.bytes == nil || q.mu.bytes[kind] > limit || q.store.o.Clock.Now().Sub(q.mu.listed) >= pruneEvery {
+		q.pruneLocked()
+	}
 }
 
 // kept is one file in quarantine.
@@ -155,14 +238,15 @@ func parseKept(name string) (k kept, ok bool) {
 func (q *quarantine) prune() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.pruneLocked("")
+	q.pruneLocked()
 }
 
-// pruneLocked keeps the file that just came, and the newest of each kind whatever
+// pruneLocked keeps the files that are coming, and the newest of each kind whatever
 // its size, until it is too old: a segment larger than the limit would be gone with
 // the next pass, before anybody has looked at it.
-func (q *quarantine) pruneLocked(keep string) {
+func (q *quarantine) pruneLocked() {
 	all := q.list()
+	q.mu.bytes, q.mu.listed = make(map[string]int64), q.store.o.Clock.Now()
 	for _, kind := range []string{damagedKind, cutKind} {
 		age, limit := q.limits(kind)
 		total, newest := int64(0), ""
@@ -173,10 +257,10 @@ func (q *quarantine) pruneLocked(keep string) {
 		}
 		for _, k := range all {
 			old := q.store.o.Clock.Now().Sub(k.at) > age
-			if k.kind != kind || k.path == keep || !old && (total <= limit || k.path == newest) {
+			if _, filling := q.mu.filling[k.path]; k.kind != kind || filling || !old && (total <= limit || k.path == newest) {
 				continue
 			}
-			if err := q.remove(k); err != nil {
+			if err := q.removeLocked(k); err != nil {
 				q.store.o.Logger.Error("file in quarantine cannot be removed", "file", k.path, "err", err)
 				continue
 			}
@@ -184,6 +268,7 @@ func (q *quarantine) pruneLocked(keep string) {
 			quarantinedDropped.Inc()
 			q.store.o.Logger.Info("file in quarantine is let go", "file", k.path, "bytes", k.size, "too_old", old)
 		}
+		q.mu.bytes[kind] = total
 	}
 }
 
@@ -195,8 +280,8 @@ func (q *quarantine) limits(kind string) (age time.Duration, bytes int64) {
 	return o.QuarantineAge, o.QuarantineBytes
 }
 
-// remove takes one file away, and the log's directory with the last one.
-func (q *quarantine) remove(k kept) error {
+// removeLocked takes one file away, and the log's directory with the last one.
+func (q *quarantine) removeLocked(k kept) error {
 	d := q.store.disk
 	if err := d.Remove(k.path); err != nil {
 		return err
@@ -204,6 +289,7 @@ func (q *quarantine) remove(k kept) error {
 	invariants.Fault("segment.quarantineRemoved")
 	dir := d.PathDir(k.path)
 	if names, err := d.List(dir); err == nil && len(names) == 0 {
+		delete(q.mu.made, dir)
 		_ = d.Remove(dir)
 	}
 	return nil
@@ -245,24 +331,23 @@ func (l *Log) Keep(offset int64) (Kept, error) {
 }
 
 func (q *quarantine) keepRange(l *Log, offset, end int64) (k Kept, err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	d := q.store.disk
-	path, err := q.path(l.id, offset, cutKind)
+	var f vfs.File
+	path, err := q.begin(l.id, offset, cutKind, func(path string) (err error) {
+		f, err = d.Create(path, vfs.WriteCategoryUnspecified)
+		return err
+	})
 	if err != nil {
 		return k, err
 	}
-	f, err := d.Create(path, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return k, err
-	}
+	defer q.end(path)
 	k = Kept{Path: path, From: offset, To: offset}
 	if err = q.copyRange(l, f, &k, end); err == nil {
 		invariants.Fault("segment.keepWritten")
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = d.syncDir(d.PathDir(path))
+		err = q.syncName(path)
 	}
 	if err != nil {
 		_ = d.Remove(path)
@@ -270,7 +355,7 @@ func (q *quarantine) keepRange(l *Log, offset, end int64) (k Kept, err error) {
 	}
 	invariants.Fault("segment.keptBeforeCut")
 	quarantined.Inc()
-	q.pruneLocked(path)
+	q.came(cutKind, k.Bytes)
 	return k, nil
 }
 

@@ -31,14 +31,15 @@ func TestQuarantineBounds(t *testing.T) {
 	dir := fs.PathJoin(o.Dir, quarantineDir)
 	put := func(partition int32, kind string, size int) {
 		t.Helper()
-		q.mu.Lock() // as all who keep a file: the scrubber prunes beside
-		defer q.mu.Unlock()
-		path, err := q.path(LogID{topicA, partition}, 7, kind)
+		path, err := q.begin(LogID{topicA, partition}, 7, kind, func(path string) error {
+			writeTo(t, fs, path, make([]byte, size))
+			return nil
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		writeTo(t, fs, path, make([]byte, size))
-		q.pruneLocked(path)
+		q.came(kind, int64(size))
+		q.end(path)
 	}
 	// In hours since the start, with kind and size.
 	left := func() string {

@@ -70,6 +70,9 @@ type watermarks struct {
 	// all. Both are of the time of opening.
 	clean, missing bool
 
+	// syncs are those of changes.
+	syncs groupSync
+
 	mu struct {
 		sync.Mutex // held over writes: they must not interleave
 		marks      map[LogID]mark
@@ -82,6 +85,10 @@ type watermarks struct {
 		behind     bool  // a write failed: marks has changes that the slot has not
 		err        error // a failed sync: the file is dead
 		buf        []byte
+		// syncing says that file is being synced, without mu: it is not closed
+		// meanwhile. synced is told when that is over.
+		syncing bool
+		synced  sync.Cond
 	}
 }
 
@@ -121,6 +128,7 @@ func openWatermarks(d disk, dir string, logger *slog.Logger) (*watermarks, error
 // readWatermarks reads the slots and changes nothing.
 func readWatermarks(d disk, dir string, logger *slog.Logger) (*watermarks, error) {
 	w := &watermarks{disk: d, dir: dir, logger: logger}
+	w.mu.synced.L = &w.mu.Mutex
 	best := -1
 	var found int
 	for i, name := range slotNames {
@@ -178,10 +186,21 @@ func (w *watermarks) all() map[LogID]mark {
 
 // put notes marks; with sync it returns when they are durable.
 func (w *watermarks) put(sync bool, changes ...change) error {
+	if durable, err := w.note(changes); err != nil || durable || !sync {
+		return err
+	}
+	return w.sync()
+}
+
+// note writes marks down; durable says that they went into a new slot.
+func (w *watermarks) note(changes []change) (durable bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	for w.mu.syncing && w.mu.pos+int64(len(changes))*(frameHeader+1+entrySize) > w.mu.room {
+		w.mu.synced.Wait() // before anything is changed: the file may not be left yet
+	}
 	if w.mu.err != nil {
-		return w.mu.err
+		return false, w.mu.err
 	}
 	b := w.mu.buf[:0]
 	for _, c := range changes {
@@ -198,51 +217,53 @@ func (w *watermarks) put(sync bool, changes ...change) error {
 		b = c.append(b)
 	}
 	w.mu.buf = b
-	if len(b) == 0 && !sync {
-		return nil
+	if len(b) == 0 {
+		return false, nil
 	}
 	if w.mu.pos+int64(len(b)) > w.mu.room {
 		err := w.snapshotLocked(false)
 		if err == nil {
-			return nil
+			return true, nil
 		}
 		if errors.Is(err, errSync) {
 			w.mu.err = fmt.Errorf("%w: %w", ErrFailed, err)
-			return w.mu.err
+			return false, w.mu.err
 		}
 		w.logger.Error("new watermark slot cannot be written, going on in the old one", "dir", w.dir, "err", err)
 	}
 	// A write that fails changes nothing: the next one goes to the same place.
 	if _, err := w.mu.file.WriteAt(b, w.mu.pos); err != nil {
 		w.mu.behind = true
-		return fmt.Errorf("write %s: %w", w.pathLocked(), err)
+		return false, fmt.Errorf("write %s: %w", w.pathLocked(), err)
 	}
 	w.mu.pos += int64(len(b))
 	invariants.Fault("segment.markWritten")
-	if sync {
-		return w.syncLocked()
-	}
-	return nil
+	return false, nil
 }
 
 func (w *watermarks) pathLocked() string { return w.disk.PathJoin(w.dir, slotNames[w.mu.slot]) }
 
-// sync makes all earlier puts durable.
+// sync makes all earlier puts durable. Those who ask together share a sync, during which
+// others go on to put. The disk is asked once: after an error nothing is noted any more.
 func (w *watermarks) sync() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.mu.err != nil {
+	return w.syncs.do(func() error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.mu.err != nil {
+			return w.mu.err
+		}
+		f, path := w.mu.file, w.pathLocked()
+		w.mu.syncing = true
+		w.mu.Unlock()
+		err := f.SyncData()
+		w.mu.Lock()
+		w.mu.syncing = false
+		w.mu.synced.Broadcast()
+		if err != nil {
+			w.mu.err = fmt.Errorf("%w: sync %s: %w", ErrFailed, path, err)
+		}
 		return w.mu.err
-	}
-	return w.syncLocked()
-}
-
-// syncLocked is asked once: after an error nothing is noted any more.
-func (w *watermarks) syncLocked() error {
-	if err := w.mu.file.SyncData(); err != nil {
-		w.mu.err = fmt.Errorf("%w: sync %s: %w", ErrFailed, w.pathLocked(), err)
-	}
-	return w.mu.err
+	})
 }
 
 // snapshotLocked writes everything into the other slot, durably, and goes on there.
@@ -302,6 +323,9 @@ func (w *watermarks) writeSlot(path string, b []byte) error {
 func (w *watermarks) close(clean bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	for w.mu.syncing {
+		w.mu.synced.Wait()
+	}
 	var err error
 	if w.mu.err == nil && clean {
 		err = w.snapshotLocked(true)
