@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -51,8 +52,11 @@ func (s *Server) listClusterMirrors(r *request, body kmsg.Request) (kmsg.Respons
 }
 
 func (s *Server) listMirrors(r *request, req *wire.ListClusterMirrorsRequest) []mirror.Listing {
-	if !req.IncludeTopicNames || req.AskMillis <= 0 {
-		return s.o.Mirrors.List()
+	all := s.o.Mirrors.List()
+	if !req.IncludeTopicNames || req.AskMillis <= 0 || !slices.ContainsFunc(all, func(m mirror.Listing) bool {
+		return s.visible(r, authz.Describe, authz.ClusterMirror, m.Name)
+	}) {
+		return all // who may see no mirror has no source asked either
 	}
 	return s.o.Mirrors.ListAsking(r.ctx, source.OriginsAsk{Asked: req.AskedClusterIDs, Within: time.Duration(req.AskMillis) * time.Millisecond})
 }

@@ -30,6 +30,9 @@
 //	STOPPING       the failover (stop.go); then STOPPED, and clients may write
 //	FAILED         wait for the retry (retry.go) or the operator
 //
+// The plan of a start (plan.go) asks for the operator what PREPARING asks, by the same
+// rules, and changes nothing.
+//
 // Beside the machines each mirror has a peer: the connection to its source, what
 // is known of it, and one goroutine that refreshes that (refresh.go): leaders,
 // growth, deletion, topic configs, group offsets, discovery.
