@@ -108,7 +108,9 @@ func (q *quarantine) syncName(path string) error {
 		defer q.mu.Unlock()
 		q.mu.root = true
 		for _, path := range making {
-			q.mu.made[d.PathDir(path)] = struct{}{}
+			if _, still := q.mu.filling[path]; still { // else it may be gone, and its directory with it
+				q.mu.made[d.PathDir(path)] = struct{}{}
+			}
 		}
 		return nil
 	})
