@@ -429,6 +429,21 @@ func newRelay(t *testing.T, addr, to string) *relay {
 	return r
 }
 
+// startRelayed starts all nodes, each behind a relay.
+func (w *testCluster) startRelayed() map[int32]*relay {
+	w.t.Helper()
+	relays := make(map[int32]*relay)
+	var all []Options
+	for _, v := range w.voters {
+		o := w.options(v.ID)
+		o.Listen = freeAddr(w.t)
+		relays[v.ID] = newRelay(w.t, v.Addr, o.Listen)
+		all = append(all, o)
+	}
+	w.start(all...)
+	return relays
+}
+
 func (r *relay) accept() {
 	for {
 		in, err := r.l.Accept()
@@ -493,15 +508,7 @@ func (r *relay) sever() {
 // the network is back, it shows what the new one did.
 func TestClusterCut(t *testing.T) {
 	w := newTestCluster(t, 3)
-	relays := make(map[int32]*relay)
-	var all []Options
-	for _, v := range w.voters {
-		o := w.options(v.ID)
-		o.Listen = freeAddr(t)
-		relays[v.ID] = newRelay(t, v.Addr, o.Listen)
-		all = append(all, o)
-	}
-	w.start(all...)
+	relays := w.startRelayed()
 	old, other := w.leader()
 	w.broker(old, 1)
 	create(t, old, "before", 1)
@@ -552,6 +559,32 @@ func TestClusterCut(t *testing.T) {
 		}
 	}
 	create(t, old, "after", 1)
+}
+
+// TestGone: who finds that a node is gone may be in office already, because another node
+// found it first and ended the old office. It once kept that for its next term, and the
+// broker had a whole session more: three seconds of partitions without a leader.
+func TestGone(t *testing.T) {
+	o := testOptions(t, t.TempDir())
+	o.SessionTimeout = time.Hour
+	c := open(t, o)
+	register(t, c, 1)
+	here, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer here.Close()
+	if c.isGone(t.Context(), 1, here.Addr().String()) || c.Image().Broker(1).Fenced {
+		t.Fatal("it is gone while somebody listens")
+	}
+	if !c.isGone(t.Context(), 1, freeAddr(t)) {
+		t.Fatal("it is not gone where nobody listens")
+	}
+	for deadline := time.Now().Add(20 * time.Second); !c.Image().Broker(1).Fenced; time.Sleep(time.Millisecond) { // the controller writes
+		if time.Now().After(deadline) {
+			t.Fatalf("its broker is not fenced\n%s", show(c.Image()))
+		}
+	}
 }
 
 // TestClusterFollower has a node without metadata of its own follow a controller,

@@ -50,9 +50,7 @@ func (c *Controller) keepTouch(ctx context.Context) {
 			c.checkPredecessor(ctx, holder)
 		} else {
 			c.o.Logger.Warn("connection to the active controller broke", "node", holder.node, "addr", holder.addr, "error", err)
-			l := c.lossOf(holder.node)
-			if gone(ctx, holder.addr, c.o) {
-				c.note(l)
+			if c.isGone(ctx, holder.node, holder.addr) {
 				c.depose(ctx, holder)
 			}
 		}
@@ -70,19 +68,29 @@ func (c *Controller) checkPredecessor(ctx context.Context, was contender) {
 	if err := c.nodes.call(try, was.addr, "Identify", &identifyCall{c.o.NodeID}, &a); err == nil || ctx.Err() != nil {
 		return
 	}
-	l := loss{broker: was.node}
-	c.note(l) // if this node comes into office after this
-	c.tell(l) // if it came before
+	c.lose(loss{broker: was.node})
+	c.isGone(ctx, was.node, was.addr)
 }
 
-// lossOf is what to say of a node's broker if its process turns out to be gone. To be
-// asked for before it is looked at: a process that comes after it is another one.
-func (c *Controller) lossOf(node int32) loss {
+// lose has whoever is in office here know, or comes into it: another node may have ended
+// the candidacy of the one that is lost, and this one have its office already.
+func (c *Controller) lose(l loss) {
+	c.note(l)
+	c.tell(l)
+}
+
+// isGone tells whether the process of a node is gone, and has its broker's session end.
+// A process that comes after this has begun is another one.
+func (c *Controller) isGone(ctx context.Context, node int32, addr string) bool {
 	l := loss{broker: node}
 	if b := c.Image().Broker(node); b != nil {
 		l.gone = b.Epoch
 	}
-	return l
+	if !gone(ctx, addr, c.o) {
+		return false
+	}
+	c.lose(l)
+	return true
 }
 
 // holds tells whether that very candidacy still has the office.
@@ -166,12 +174,10 @@ func (c *Controller) answerStay(in *stayCall, stream grpc.ServerStream) error {
 	case <-c.stopCtx.Done():
 		return nil
 	}
-	l := c.lossOf(in.Node)
 	c.tell(loss{broker: in.Node})
-	if in.Addr == "" || !c.Leading() || !gone(c.stopCtx, in.Addr, c.o) {
+	if in.Addr == "" || !c.Leading() || !c.isGone(c.stopCtx, in.Node, in.Addr) {
 		return nil
 	}
-	c.tell(l)
 	// Its own candidacy would be next in line, for as long as its lease lasts.
 	standing, _ := c.follower.office()
 	for _, who := range standing.of(in.Node) {
