@@ -83,7 +83,7 @@ interop: build ## against Apache Kafka and every client (sizes: LOCKSTEP_INTEROP
 	$(MATRIX)
 	$(GO) test -tags interop -count=1 -timeout 20m -run 'TestApacheKafka|TestLockstep' ./internal/source/ ./segment/
 
-oldsources: build ## migration from Apache Kafka 2.1, 2.8 and the newest, and from one that is updated meanwhile (about 12 min)
+oldsources: build ## migration from Apache Kafka 2.1, 2.8, 3.9, 4.0 and the newest, and from one that is updated meanwhile (about 20 min; one: go test -run 'TestOldSources/3.9.1')
 	$(GO) test -tags interop -count=1 -timeout 60m -v -run '^Test(OldSources|UpdatedSource)$$' ./fixtures/interop/
 
 matrix: build ## every client with every feature, and the table of them (README renewed: make matrix ARGS=-matrix.rewrite)
