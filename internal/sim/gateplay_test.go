@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -206,10 +207,11 @@ func TestPlayGateReassignment(t *testing.T) {
 //
 // MIR-200: with one down nothing is cut and nothing comes, though the ISR would be
 // enough. MIR-207: so it is after a restart of the leader. MIR-201: a partition that
-// waits too long says for whom. With the replica back it goes on.
+// waits too long says for whom, and FAILED comes of it, again and again; when its replica is
+// given to a healthy broker the gate waits for that one, and opens.
 func TestPlayGateOfAll(t *testing.T) {
 	t.Parallel()
-	p := newPlay(t, 27, metadata.MirrorULEConfig, "true")
+	p := newPlayOf(t, 27, 4, 1, metadata.MirrorULEConfig, "true")
 	toFailback(p)
 	away := p.followers(p.a)[1]
 	away.kill(false)
@@ -222,14 +224,28 @@ func TestPlayGateOfAll(t *testing.T) {
 	l.start()
 	p.wait("it is back", func() bool { return len(p.partition(p.a).ISR) == 2 })
 	p.gateStaysClosed(5*time.Second, 8)
-	p.reaches(p.a, metadata.StateFailed)
-	if text := p.record(p.a).ErrorMessage; !strings.Contains(text, "replicas [") {
-		p.fatal("it says %q", text)
+	for range 2 {
+		p.reaches(p.a, metadata.StateFailed)
+		if text := p.record(p.a).ErrorMessage; !strings.Contains(text, fmt.Sprintf("replicas [%d]", away.id)) {
+			p.fatal("it says %q", text)
+		}
+		p.run("a recovers")
+		p.gateStaysClosed(5*time.Second, 8)
 	}
-	// It never comes back: the operator gives its replica to nobody, and recovers.
-	keep := slices.DeleteFunc(slices.Clone(p.partition(p.a).Replicas), func(id int32) bool { return id == away.id })
-	p.a.admin(controller.Reassign{Topic: "t1", Partition: p.at, Replicas: keep})
+	// It never comes back: the operator gives its replica to another broker, and recovers.
+	p.reaches(p.a, metadata.StateFailed)
+	seen := p.states(p.a)
+	replicas := slices.Clone(p.partition(p.a).Replicas)
+	replicas[slices.Index(replicas, away.id)] = 4
+	p.reassign(p.a, replicas...)
+	if p.state(p.a) == metadata.StateFailed {
+		p.run("a recovers")
+	}
 	p.caughtUp(p.a)
+	p.comesToHold(p.a, p.as(p.b))
+	if !slices.Contains(*seen, metadata.StateMirroring) || slices.Contains(p.partition(p.a).Replicas, away.id) {
+		p.fatal("states %v, replicas %v", *seen, p.partition(p.a).Replicas)
+	}
 	away.start()
 	p.settles()
 }

@@ -23,18 +23,19 @@ type pair struct {
 	on   map[string]bool // link faults and operators' doings that this seed has
 	over bool            // the faults have ended
 
-	topics   []metadata.TopicID
-	names    map[metadata.TopicID]string
-	made     int // topics so far
-	sessions int // of producers
-	counts   map[string]int
-	moves    map[move]int
-	runs     int // ended in STOPPED
-	pause    time.Duration
-	asking   func(b *broker, call any)          // hears what mirrors ask of a controller; nil: nobody does
-	fetching func(b *broker, r []mirrorFetched) // may change what the source answers a fetch
-	telling  func(*source.LastMirrored)         // may change what the source tells of a last mirrored epoch
-	old      bool                               // sources tell nothing of diverging epochs when they are fetched from
+	topics     []metadata.TopicID
+	names      map[metadata.TopicID]string
+	made       int // topics so far
+	sessions   int // of producers
+	counts     map[string]int
+	moves      map[move]int
+	runs       int // ended in STOPPED
+	pause      time.Duration
+	asking     func(b *broker, call any)          // hears what mirrors ask of a controller; nil: nobody does
+	fetching   func(b *broker, r []mirrorFetched) // may change what the source answers a fetch
+	telling    func(*source.LastMirrored)         // may change what the source tells of a last mirrored epoch
+	epochAsked func(b *broker)                    // hears of each question where an epoch ends
+	old        bool                               // sources tell nothing of diverging epochs when they are fetched from
 }
 
 // move is a transition of a mirror partition's state.

@@ -171,6 +171,9 @@ func (r *remote) TopicConfigs(_ context.Context, topics []string) (map[string]so
 }
 
 func (r *remote) EpochEnd(ctx context.Context, at sdk.BrokerAddr, key sdk.PartitionKey, current, epoch int32) (sdk.EpochEnd, error) {
+	if r.b.w.pair.epochAsked != nil {
+		r.b.w.pair.epochAsked(r.b)
+	}
 	v, err := r.leader(ctx, at, key, func(p *partition.Partition) (any, error) { return p.EpochEnd(current, epoch) })
 	if err != nil {
 		return sdk.Undefined, err

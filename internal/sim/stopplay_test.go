@@ -299,6 +299,44 @@ func TestPlayStatesCannotBeStored(t *testing.T) {
 	p.settles()
 }
 
+// MIR-346: nobody can read or store states, because no controller of B runs, and all brokers
+// of B restart meanwhile. What was paused, or stopped, is not fetched, what was mirrored is
+// not written to, and each is what it was when the controllers are back.
+func TestPlayStatesCannotBeRead(t *testing.T) {
+	for _, steps := range []string{"", "b pauses", "b stops"} {
+		t.Run(steps, func(t *testing.T) {
+			t.Parallel()
+			p := begin(t, 99, "a writes 2, b follows")
+			if steps != "" {
+				p.run(steps)
+			}
+			state, desired := p.state(p.b), p.desired(p.b)
+			for _, o := range p.b.offices {
+				o.proc.up = false
+				o.proc.gen++
+			}
+			for _, id := range p.b.ids {
+				p.b.brokers[id].kill(false)
+				p.b.brokers[id].start()
+			}
+			end := p.ends(p.b)[0]
+			sent := p.fetchedBy(p.b)
+			p.write(p.a, 2)
+			p.pass(10*time.Second, func() bool { return *sent > 0 || slices.Max(p.ends(p.b)) > end }, "records came, or were written")
+			for _, o := range p.b.offices {
+				o.start()
+			}
+			p.isr(p.b, 3)
+			if state != metadata.StateMirroring {
+				p.pass(5*time.Second, func() bool { return *sent > 0 || p.state(p.b) != state || p.desired(p.b) != desired }, "it was started")
+				p.want(p.b, map[metadata.MirrorState]string{metadata.StatePaused: "resume", metadata.StateStopped: "start"}[state], metadata.DesiredMirroring)
+			}
+			p.caughtUp(p.b)
+			p.settles()
+		})
+	}
+}
+
 // MIR-294, MIR-295: packets between the clusters vanish, both ways or one, and no
 // connection ends. It is noticed, nothing is appended twice, and B goes on when they
 // come through again. MIR-290: so it is when all of A is down and comes back, and the
@@ -344,16 +382,22 @@ func TestPlayLinkFaults(t *testing.T) {
 	}
 }
 
-// MIR-297: answers that come long after who asked has given up, in any order: nothing is
-// appended twice or elsewhere (the checker compares each append with A's log).
+// MIR-297: answers that come long after who asked has given up, in any order, while B's
+// leadership and its fetchers change: nothing is appended twice or elsewhere (the checker compares each append with A's log).
 func TestPlayLateAnswers(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
 		p := begin(t, 85+seed, "a writes 3, b follows")
 		p.link.slow = 0.6
-		for range 12 {
+		for i := range 12 {
 			p.append(p.a, 1)
 			p.pass(500*time.Millisecond, nil, "")
+			switch i % 4 {
+			case 1:
+				p.run("b elects")
+			case 3:
+				p.run("b pauses, b resumes")
+			}
 		}
 		p.link.slow = 0
 		p.caughtUp(p.b)
@@ -424,7 +468,8 @@ func TestPlayMirrorLeaderDies(t *testing.T) {
 }
 
 // MIR-062: every broker of both clusters is restarted in turn, D1 D2 S2 D1 S1 D2, while
-// producers write.
+// producers write. MIR-293: so are all of the source: B has nothing that A did not have
+// (GI-21, the checker), loses nothing, and both are equal in the end.
 func TestPlayRollingBounce(t *testing.T) {
 	t.Parallel()
 	p := begin(t, 98, "a writes 3", "min.insync.replicas", "2")
@@ -442,6 +487,9 @@ func TestPlayRollingBounce(t *testing.T) {
 		p.pass(p.loop.between(0, time.Second), nil, "")
 		b.start()
 		p.whole(w)
+	}
+	if p.cuts(p.b) > 0 {
+		p.fatal("B was cut %d times", p.cuts(p.b))
 	}
 	p.settles()
 }

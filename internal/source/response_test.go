@@ -152,7 +152,8 @@ func wanted(version int16, read func(int) int) []string {
 	return lines
 }
 
-// MIR-070: what was not asked for is refused whole. (pipeline.TestVerifyMirror has offsets
+// MIR-070: what was not asked for is refused whole. MIR-297: so is the answer to another
+// request. (pipeline.TestVerifyMirror has offsets
 // and epochs that go back. A jump ahead is taken: a topic may have been compacted before
 // it was given another policy.)
 func TestParseRefuses(t *testing.T) {
