@@ -37,7 +37,8 @@ import (
 //
 // Of testdata/decide/mirrors: MIR-026, a topic is in one mirror, and in another one only
 // when it is STOPPED; MIR-027, starting again changes nothing; MIR-028, a start does not
-// undo a pause or a stop. Of testdata/decide/states: MIR-342, MIR-343.
+// undo a pause or a stop. Of testdata/decide/states: MIR-342, MIR-343. Of
+// testdata/decide/delete_mirror: MIR-012.
 func TestDecide(t *testing.T) {
 	datadriven.Walk(t, "testdata/decide", func(t *testing.T, path string) {
 		s := newScript()

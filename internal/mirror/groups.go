@@ -50,7 +50,7 @@ func (p *peer) syncGroups(ctx context.Context, cluster Source, mirror *metadata.
 	})
 	var firstErr error
 	failed := 0
-	for _, g := range groups {
+	for _, g := range append(groups, unlisted(mirror.Config(metadata.MirrorGroupsInclude), groups)...) {
 		if !wantedGroup(g, include, exclude) {
 			continue
 		}
@@ -71,6 +71,18 @@ func (p *peer) syncGroups(ctx context.Context, cluster Source, mirror *metadata.
 		return fmt.Errorf("%d groups failed, first %w", failed, firstErr)
 	}
 	return firstErr
+}
+
+// unlisted are groups that a filter names and the source's listing lacks. That leaves out
+// what we have no right to see, but says so of a group that is asked for by name. One that
+// is not there has no offsets.
+func unlisted(include string, listed []source.Group) (groups []source.Group) {
+	for _, name := range metadata.SplitList(include) {
+		if plainName.MatchString(name) && !slices.ContainsFunc(listed, func(g source.Group) bool { return g.ID == name }) {
+			groups = append(groups, source.Group{ID: name})
+		}
+	}
+	return groups
 }
 
 func wantedGroup(g source.Group, include, exclude *regexp.Regexp) bool {

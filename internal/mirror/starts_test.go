@@ -132,11 +132,13 @@ func TestTopicsThatAreThere(t *testing.T) {
 }
 
 // write produces one record to a topic here.
-func (w *world) write(topic, value string) {
+func (w *world) write(topic, value string) { w.writeTo(topic, 0, value) }
+
+func (w *world) writeTo(topic string, p int32, value string) {
 	w.t.Helper()
-	w.until(topic+" leads", func() bool { p := w.parts.Get(topic, 0); return p != nil && p.Info().Leader })
+	w.until(topic+" leads", func() bool { p := w.parts.Get(topic, p); return p != nil && p.Info().Leader })
 	done := make(chan error, 1)
-	w.parts.Get(topic, 0).Produce(record.Build(record.NoProducer(1), []record.Record{{Value: []byte(value)}}), partition.ProduceOptions{Acks: -1},
+	w.parts.Get(topic, p).Produce(record.Build(record.NoProducer(1), []record.Record{{Value: []byte(value)}}), partition.ProduceOptions{Acks: -1},
 		func(_ partition.ProduceResult, err error) { done <- err })
 	if err := <-done; err != nil {
 		w.t.Fatal(err)
@@ -255,8 +257,9 @@ func TestCreateAtOnce(t *testing.T) {
 	}
 }
 
-// MIR-138: a stop of everything: 200 topics of 3 partitions, one of which has no leader.
-// All others are STOPPED.
+// MIR-138: a stop of everything: 200 topics of 3 partitions, one of which has no leader, and
+// one too few replicas in sync. All others are STOPPED and writable, also those beside the
+// two; the second is as soon as its ISR is enough.
 func TestStopOfEverything(t *testing.T) {
 	var names []string
 	for i := range 200 {
@@ -269,10 +272,12 @@ func TestStopOfEverything(t *testing.T) {
 	must(t, err)
 	_, err = w.ctrl.Heartbeat(w.ctx, controller.Heartbeat{Broker: 2, Epoch: epoch, Revision: w.ctrl.Image().Revision})
 	must(t, err)
-	res := w.ctrl.CreateTopics(w.ctx, []controller.CreateTopic{{
-		Name: "t-100", ID: metadata.TopicID(src.TopicInfo("t-100").TopicID), Assignment: map[int32][]int32{0: {1}, 1: {2}, 2: {1}},
-	}}, false)
-	must(t, res[0].Err)
+	for name, replicas := range map[string][]int32{"t-100": {2}, "t-150": {1, 2}} {
+		res := w.ctrl.CreateTopics(w.ctx, []controller.CreateTopic{{
+			Name: name, ID: metadata.TopicID(src.TopicInfo(name).TopicID), Assignment: map[int32][]int32{0: {1}, 1: replicas, 2: {1}},
+		}}, false)
+		must(t, res[0].Err)
+	}
 	_, err = w.ctrl.Heartbeat(w.ctx, controller.Heartbeat{Broker: 2, Epoch: epoch, Revision: w.ctrl.Image().Revision, WantFence: true})
 	must(t, err)
 	if got := w.start("m", "t-.*"); len(got) != 200 {
@@ -289,11 +294,26 @@ func TestStopOfEverything(t *testing.T) {
 		return n
 	}
 	w.until("all but one mirror", func() bool { return count(metadata.StateMirroring) == 599 })
+	minISR := func(value string) {
+		t.Helper()
+		must(t, w.ctrl.AlterConfigs(w.ctx, []controller.AlterConfigs{{Type: controller.ResourceTopic, Name: "t-150",
+			Ops: []controller.ConfigOp{{Name: "min.insync.replicas", Value: &value}}}}, false)[0])
+	}
+	minISR("2")
 	w.names(w.c.Stop(w.ctx, "m", nil, []string{".*"}))
-	w.until("all but one are stopped", func() bool { return count(metadata.StateStopped) == 599 })
+	w.until("all but two are stopped", func() bool { return count(metadata.StateStopped) == 598 })
 	if s := w.partition("t-100", 1).State; s == metadata.StateStopped {
 		t.Errorf("the one that nobody works at is %v", s)
 	}
+	if s := w.partition("t-150", 1).State; s == metadata.StateStopped {
+		t.Errorf("the one with too few in its ISR is %v", s)
+	}
+	w.writeTo("t-100", 0, "x")
+	w.writeTo("t-150", 0, "x")
+	w.writeTo("t-149", 2, "x")
+	minISR("1")
+	w.until("all but one are stopped", func() bool { return count(metadata.StateStopped) == 599 })
+	w.writeTo("t-150", 1, "x")
 }
 
 // MIR-050: one broker of the source says once that it does not know the topic. That is no
