@@ -67,7 +67,7 @@ func (l *liveConfig) follow(b *broker, img *metadata.Image) {
 	if changed("log.cleaner.threads", "log.cleaner.dedupe.buffer.size", "log.cleaner.io.max.bytes.per.second", "log.cleaner.backoff.ms") {
 		b.partitions.SetCleaner(l.cleaner())
 	}
-	if changed("leader.replication.throttled.rate", "follower.replication.throttled.rate") {
+	if changed("leader.replication.throttled.rate", "follower.replication.throttled.rate", "mirror.replication.throttled.rate") {
 		b.partitions.SetThrottles(l.throttles())
 	}
 	if changed("mirror.metadata.refresh.interval.ms", "mirror.truncation.timeout.ms", "mirror.num.replica.fetchers") {
@@ -103,9 +103,11 @@ func (l *liveConfig) int(name string) int {
 	return int(n)
 }
 
-// throttles are the bytes per second of throttled replicas, given and taken.
-func (l *liveConfig) throttles() (leader, follower int64) {
-	return int64(l.int("leader.replication.throttled.rate")), int64(l.int("follower.replication.throttled.rate"))
+// throttles are the bytes per second of throttled replicas, given, taken, and taken from
+// sources of mirrors.
+func (l *liveConfig) throttles() (leader, follower, mirror int64) {
+	rate := func(of string) int64 { return int64(l.int(of + ".replication.throttled.rate")) }
+	return rate("leader"), rate("follower"), rate("mirror")
 }
 
 func (l *liveConfig) duration(name string) time.Duration {

@@ -46,6 +46,8 @@ var brokerTable = newTable(append(topicDefaultDefs(), []*ConfigDef{
 		Doc: "Bytes per second that this broker's replicas take together which are in follower.replication.throttled.replicas of their topics and not in sync."},
 	{Name: "leader.replication.throttled.rate", Type: TypeLong, Default: "9223372036854775807", check: atLeast(0),
 		Doc: "Bytes per second that this broker gives to others' replicas for what it leads and leader.replication.throttled.replicas of the topics lists."},
+	{Name: "mirror.replication.throttled.rate", Type: TypeLong, Default: "9223372036854775807", check: atLeast(0),
+		Doc: "Bytes per second that this broker takes from the sources of mirrors for what it leads and mirror.replication.throttled.replicas of the topics lists."},
 	{Name: "log.cleaner.backoff.ms", Type: TypeLong, Default: "15000", check: atLeast(0),
 		Doc: "Time between two looks for logs to compact, when there was nothing to do."},
 	{Name: "log.cleaner.dedupe.buffer.size", Type: TypeLong, Default: "134217728", check: between(1<<20, 1<<40),

@@ -25,8 +25,8 @@ func TestTopicConfigTable(t *testing.T) {
 			t.Errorf("%s is missing", name)
 		}
 	}
-	if len(TopicConfigDefs()) != len(kafka)+3 {
-		t.Errorf("%d configs, want Kafka's %d and three of our own", len(TopicConfigDefs()), len(kafka))
+	if len(TopicConfigDefs()) != len(kafka)+4 {
+		t.Errorf("%d configs, want Kafka's %d and four of our own", len(TopicConfigDefs()), len(kafka))
 	}
 	for _, defs := range [][]*ConfigDef{TopicConfigDefs(), MirrorConfigDefs(), BrokerConfigDefs()} {
 		for _, d := range defs {
@@ -77,6 +77,8 @@ func TestValidateTopicConfig(t *testing.T) {
 		{"follower.replication.throttled.replicas", "0:1,1:2", true},
 		{"follower.replication.throttled.replicas", "*", true},
 		{"follower.replication.throttled.replicas", "0-1", false},
+		{MirrorThrottledReplicasConfig, "0:1", true},
+		{MirrorThrottledReplicasConfig, "0", false},
 		{DurabilityConfig, "fsync", true},
 		{DurabilityConfig, "never", false},
 		{MirrorULEConfig, "true", true},

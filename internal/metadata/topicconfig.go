@@ -62,6 +62,8 @@ var topicTable = newTable([]*ConfigDef{
 		Doc: "Kept for Kafka's sake: the index here is not a file per segment."},
 	{Name: LeaderThrottledReplicasConfig, Type: TypeList, Default: "", check: throttledReplicas,
 		Doc: "Replicas that, leading, give those who are not in sync no more than leader.replication.throttled.rate of their brokers: partition:broker,… or *."},
+	{Name: MirrorThrottledReplicasConfig, Type: TypeList, Default: "", check: throttledReplicas,
+		Doc: "Replicas that, leading, take no more than mirror.replication.throttled.rate of their brokers from the source of a mirror: partition:broker,… or *."},
 	{Name: "local.retention.bytes", Type: TypeLong, Default: "-2", check: atLeast(-2),
 		Doc: "Tiered storage is not supported; the value is kept and has no effect."},
 	{Name: "local.retention.ms", Type: TypeLong, Default: "-2", check: atLeast(-2),

@@ -78,9 +78,10 @@ type shared struct {
 	// promptWatermark ends the wait of followers when the high watermark moves.
 	promptWatermark bool
 	// leaderThrottle and followerThrottle are what replicas may be given and may take
-	// that topics list as throttled (KIP-73).
-	leaderThrottle, followerThrottle *quota.Throttle
-	image                            atomic.Pointer[metadata.Image]
+	// that topics list as throttled (KIP-73), mirrorThrottle what leaders may take from the
+	// sources of mirrors.
+	leaderThrottle, followerThrottle, mirrorThrottle *quota.Throttle
+	image                                            atomic.Pointer[metadata.Image]
 
 	mu struct {
 		sync.Mutex
@@ -111,7 +112,7 @@ type isrProposal struct {
 func newShared(o *Options) *shared {
 	s := &shared{
 		lease: o.Lease, clock: o.Clock, log: o.Logger, alter: o.AlterISR, lag: o.ReplicaLag, promptWatermark: o.PromptWatermark,
-		leaderThrottle: quota.NewThrottle(o.Clock), followerThrottle: quota.NewThrottle(o.Clock),
+		leaderThrottle: quota.NewThrottle(o.Clock), followerThrottle: quota.NewThrottle(o.Clock), mirrorThrottle: quota.NewThrottle(o.Clock),
 		wakeISR: make(chan struct{}, 1), checkISR: make(chan struct{}, 1), wakeAcks: make(chan struct{}, 1),
 	}
 	s.mu.led, s.mu.late, s.mu.offline = make(map[*Partition]struct{}), make(map[*Partition]struct{}), make(map[*Partition]struct{})

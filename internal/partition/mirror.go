@@ -26,8 +26,12 @@ func (p *Partition) MirrorAppend(leaderEpoch int32, batches []byte) (end int64, 
 	finished := p.advanceLocked()
 	// The stop may have been recorded, with which disks begin to count, when the fetcher
 	// had this in its hands: nothing after it would bring it there.
-	toDisk := p.settings.fsync && !p.view.Load().lazy
+	v := p.view.Load()
+	toDisk := p.settings.fsync && !v.lazy
 	p.appendMu.Unlock()
+	if v.mirrorThrottled {
+		p.shared.mirrorThrottle.Note(len(batches))
+	}
 	if toDisk {
 		p.log.Flush(p.flushed)
 	}

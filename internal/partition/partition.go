@@ -75,9 +75,10 @@ type view struct {
 	offline       error // why the log cannot be used; nil if it can
 	gone          bool  // topic deleted or broker closing
 	// leaderThrottled: others that are not in sync get from here what the throttle
-	// lets through; followerThrottled: this replica is not in sync and takes no more.
-	leaderThrottled, followerThrottled bool
-	barred                             bool // a truncation barrier is not behind it: it neither follows nor leads
+	// lets through; followerThrottled: this replica is not in sync and takes no more;
+	// mirrorThrottled: neither does it from a mirror's source.
+	leaderThrottled, followerThrottled, mirrorThrottled bool
+	barred                                              bool // a truncation barrier is not behind it: it neither follows nor leads
 
 	replicas []int32
 	// confirmed: of a leader, the ISR has everything that the log had when its
@@ -89,14 +90,14 @@ type view struct {
 // topicSettings are the topic configs that the write path needs, resolved once
 // per metadata change.
 type topicSettings struct {
-	maxMessageBytes                    int
-	minInSync                          int
-	times                              timeBounds
-	compacted                          bool // cleanup.policy has compact in it: records need keys
-	deleted                            bool // cleanup.policy has delete in it
-	compression                        *compression
-	leaderThrottled, followerThrottled throttledReplicas
-	fsync                              bool // durability=fsync: the high watermark and acks=all wait for the disk (D11)
+	maxMessageBytes                                     int
+	minInSync                                           int
+	times                                               timeBounds
+	compacted                                           bool // cleanup.policy has compact in it: records need keys
+	deleted                                             bool // cleanup.policy has delete in it
+	compression                                         *compression
+	leaderThrottled, followerThrottled, mirrorThrottled throttledReplicas
+	fsync                                               bool // durability=fsync: the high watermark and acks=all wait for the disk (D11)
 }
 
 // Info is a snapshot for metadata answers, metrics and the mirror manager.
@@ -191,6 +192,7 @@ func (p *Partition) update(t *metadata.Topic, mp *metadata.Partition, settings t
 	next.compacted = settings.compacted
 	next.compression = settings.compression
 	next.leaderThrottled = settings.leaderThrottled.has(mp.Index, p.nodeID)
+	next.mirrorThrottled = settings.mirrorThrottled.has(mp.Index, p.nodeID)
 	next.followerThrottled = settings.followerThrottled.has(mp.Index, p.nodeID) && !slices.Contains(mp.ISR, p.nodeID)
 	// From now on the leader waits for what is on disks, and what is in the log may have
 	// been written when it did not, as soon as a mirror is to end above all: nothing but
@@ -403,5 +405,6 @@ func settingsOf(get func(string) string) topicSettings {
 
 		leaderThrottled:   parseThrottledReplicas(get(metadata.LeaderThrottledReplicasConfig)),
 		followerThrottled: parseThrottledReplicas(get(metadata.FollowerThrottledReplicasConfig)),
+		mirrorThrottled:   parseThrottledReplicas(get(metadata.MirrorThrottledReplicasConfig)),
 	}
 }

@@ -9,6 +9,8 @@ import (
 // Replication of single replicas can be slowed down (KIP-73): topics list which
 // (leader. and follower.replication.throttled.replicas), brokers how far
 // (…throttled.rate). Replicas in sync are never held back: acks=all waits for them.
+// So can the leaders of mirrored partitions, by mirror.replication.throttled.replicas and
+// .rate (W41): what they take from their source, not what their followers take from them.
 
 // throttledReplicas is such a list of a topic.
 type throttledReplicas struct {
@@ -37,10 +39,16 @@ func (t throttledReplicas) has(partition, broker int32) bool {
 }
 
 // SetThrottles sets how many bytes per second throttled replicas are given by what is
-// led here, and take here; quota.NoThrottle: any number.
-func (m *Manager) SetThrottles(leader, follower int64) {
+// led here, take here, and take here from sources of mirrors; quota.NoThrottle: any number.
+func (m *Manager) SetThrottles(leader, follower, mirror int64) {
 	m.shared.leaderThrottle.Set(leader)
 	m.shared.followerThrottle.Set(follower)
+	m.shared.mirrorThrottle.Set(mirror)
+}
+
+// Held implements what a mirror's pipeline asks of its Target before it fetches.
+func (p *Partition) Held() bool {
+	return p.view.Load().mirrorThrottled && p.shared.mirrorThrottle.Exceeded()
 }
 
 // holdsBack tells whether a follower gets nothing now.

@@ -21,7 +21,7 @@ func TestLeaderThrottle(t *testing.T) {
 		}
 	}
 	size := len(batch(10))
-	w.m.SetThrottles(int64(size), quota.NoThrottle) // a batch a second
+	w.m.SetThrottles(int64(size), quota.NoThrottle, quota.NoThrottle) // a batch a second
 	read := func(id int32, offset int64) (bytes int, held bool) {
 		t.Helper()
 		last := int32(-1)
@@ -65,7 +65,7 @@ func TestLeaderThrottle(t *testing.T) {
 func TestFollowerThrottle(t *testing.T) {
 	w := newWorld(t)
 	_, f := w.following(map[string]string{metadata.FollowerThrottledReplicasConfig: "*", "durability": "replicated"})
-	w.m.SetThrottles(quota.NoThrottle, int64(len(batch(2))))
+	w.m.SetThrottles(quota.NoThrottle, int64(len(batch(2))), quota.NoThrottle)
 	if _, err := f.MirrorAppend(3, batchAt(0, 3, 2)); err != nil || f.Held() {
 		t.Fatalf("one in sync is held, %v", err)
 	}
@@ -91,6 +91,29 @@ func TestFollowerThrottle(t *testing.T) {
 	out(2, 1)
 	if f.Held() {
 		t.Error("held in sync")
+	}
+}
+
+// MIR-421: the throttle of mirrors, used up, holds no replica back that copies from its
+// leader here, listed and out of sync or not.
+func TestMirrorThrottleIsNotOfReplicas(t *testing.T) {
+	w := newWorld(t)
+	p, f := w.following(map[string]string{metadata.MirrorThrottledReplicasConfig: "*", "durability": "replicated"})
+	w.apply(func(t *metadata.Topic) {
+		t.Partitions[0].ISR, t.Partitions[0].PartitionEpoch = []int32{2}, t.Partitions[0].PartitionEpoch+1
+	})
+	w.m.SetThrottles(quota.NoThrottle, quota.NoThrottle, 0)
+	if !p.Held() {
+		t.Error("with a rate of nothing a mirror may fetch")
+	}
+	for i := range int64(3) {
+		if _, err := f.MirrorAppend(3, batchAt(2*i, 3, 2)); err != nil || f.Held() {
+			t.Errorf("a follower is held: %v", err)
+		}
+	}
+	w.m.SetThrottles(quota.NoThrottle, quota.NoThrottle, quota.NoThrottle)
+	if p.Held() {
+		t.Error("held without a rate")
 	}
 }
 
