@@ -86,7 +86,8 @@ func (c *Coordinator) Create(ctx context.Context, name string, configs map[strin
 func (c *Coordinator) image() *metadata.Image { return c.m.o.Controller.Image() }
 
 // withSource runs f with the source of a mirror: the connection that the mirror
-// has already, or one of its own.
+// has already, or one of its own. Where new settings of the mirror close the one it has
+// meanwhile, f runs again with the next.
 func (c *Coordinator) withSource(ctx context.Context, mirror *metadata.Mirror, own bool, f func(context.Context, Source) error) error {
 	ctx, cancel := c.m.sched.within(ctx, requestTimeout(mirror))
 	defer cancel()
@@ -104,7 +105,16 @@ func (c *Coordinator) withSource(ctx context.Context, mirror *metadata.Mirror, o
 		defer opened.Close()
 		cluster = opened
 	}
-	return classify(f(ctx, cluster))
+	err := f(ctx, cluster)
+	for p := c.m.peer(mirror.Name); p != nil && !own && source.IsClosed(err) && ctx.Err() == nil; {
+		next, _ := p.source()
+		if next == nil || next == cluster {
+			break
+		}
+		cluster = next
+		err = f(ctx, cluster)
+	}
+	return classify(err)
 }
 
 // classify gives an error of a source call the sentinel that its code hangs on.

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/internal/source"
 )
 
 // MIR-042: a topic that was stopped has grown here, and is started again from a source with
@@ -201,7 +203,7 @@ func TestSourceMoves(t *testing.T) {
 		_, _, err := src.AddNode(int32(n), 0)
 		must(t, err)
 		write()
-		w.refreshes(1)
+		w.refreshes(2) // the first may have begun before
 	}
 	given := strings.Split(w.ctrl.Image().Mirror("m").Config(metadata.MirrorBootstrapServers), ",")
 	for _, addr := range src.ListenAddrs() {
@@ -332,4 +334,42 @@ func TestSourceWithoutEpochs(t *testing.T) {
 	produce(t, src, "orders", 0, "d")
 	w.caughtUp("orders", 0, 4)
 	w.equals(src, "orders", 0)
+}
+
+// replacing is a source that gets its mirror new settings when it is first asked.
+type replacing struct {
+	Source
+	ask func()
+}
+
+func (r *replacing) Metadata(ctx context.Context, topics []string) (*source.Metadata, error) {
+	if ask := r.ask; ask != nil && topics == nil {
+		r.ask = nil
+		ask()
+	}
+	return r.Source.Metadata(ctx, topics)
+}
+
+// An operator changes a setting of a mirror and starts a topic at once. The connection that
+// the start had begun to use is closed for the new one: it goes on with that, where it used
+// to say "closed by us".
+func TestStartBesideNewSettings(t *testing.T) {
+	src := newSource(t, kfake.SeedTopics(1, "orders"))
+	w := newWorld(t, func(o *Options) { o.RefreshInterval = time.Hour })
+	w.create("m", src)
+	w.until("it is known here", func() bool { return w.m.peer("m") != nil })
+	p := w.m.peer("m")
+	w.until("a connection", func() bool { _, err := p.source(); return err == nil })
+	p.mu.Lock()
+	was := &replacing{Source: p.mu.cluster}
+	was.ask = func() {
+		w.alterMirror("fetch.max.bytes", "65536")
+		w.until("another connection", func() bool { c, err := p.source(); return err == nil && c != Source(was) })
+	}
+	p.mu.cluster = was
+	p.mu.Unlock()
+	if got := w.start("m", "orders"); len(got) != 1 {
+		t.Errorf("started: %v", got)
+	}
+	w.state("orders", 0, metadata.StateMirroring)
 }

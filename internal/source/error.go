@@ -269,3 +269,8 @@ func bare(err error) string {
 	}
 	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "tls: "), "x509: ")
 }
+
+// IsClosed tells that a call failed because its Cluster was closed beside it.
+func IsClosed(err error) bool {
+	return errors.Is(err, ErrClosed) || errors.Is(err, kgo.ErrClientClosed)
+}
