@@ -21,7 +21,7 @@ PARTITIONS ?= 3000
 
 SCRIPTS = bin/kafka-mirror.sh bin/kafka-mirrors.sh bin/kafka-cluster-mirrors.sh
 
-.PHONY: help release deps deps-go deps-system deps-kafka build run cluster demo check test lint interop oldsources matrix kill powercut net failover failback rivals rolling reassign history bench peers brokerbench replicationbench microbench compactbench hostile scale restartbench partitionsbench torture crash sim mirrorsim planted scenarios race fuzz clean
+.PHONY: help release deps deps-go deps-system deps-kafka build run cluster demo check test lint interop oldsources matrix kill powercut net failover failback soak rivals rolling reassign history mirrorscale bench peers brokerbench replicationbench microbench compactbench hostile scale restartbench partitionsbench torture crash sim mirrorsim planted scenarios race fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,18 +73,18 @@ lint: ## gofmt, go vet with all build tags, seams and step functions
 	if [ -n "$$unformatted" ]; then echo "not formatted (run gofmt -w):"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) vet -tags interop ./...
-	$(GO) vet -tags torture,planted ./cmd/lockstep ./fixtures/clusterrun ./fixtures/failback ./fixtures/historyrun ./fixtures/hostile ./fixtures/killloop ./fixtures/restart ./fixtures/scale ./internal/partition
+	$(GO) vet -tags torture,planted ./cmd/lockstep ./fixtures/clusterrun ./fixtures/failback ./fixtures/historyrun ./fixtures/hostile ./fixtures/killloop ./fixtures/mirrorscale ./fixtures/restart ./fixtures/scale ./internal/partition
 	$(GO) run ./internal/tidy/stepvet ./segment ./pipeline ./internal/...
 	$(GO) mod verify
 	cd fixtures/clients/go && $(GO) vet ./... && $(GO) mod verify
 
 interop: build ## against Apache Kafka and every client (sizes: LOCKSTEP_INTEROP_MB, LOCKSTEP_CHAOS_ROUNDS)
-	$(GO) test -tags interop -count=1 -timeout 60m -skip '^Test(Matrix|OldSources|UpdatedSource)$$' ./fixtures/interop/
+	$(GO) test -tags interop -count=1 -timeout 60m -skip '^Test(Matrix|OldSources|UpdatedSource|TieredSource)$$' ./fixtures/interop/
 	$(MATRIX)
 	$(GO) test -tags interop -count=1 -timeout 20m -run 'TestApacheKafka|TestLockstep' ./internal/source/ ./segment/
 
 oldsources: build ## migration from Apache Kafka 2.1, 2.8, 3.9, 4.0 and the newest, and from one that is updated meanwhile (about 20 min; one: go test -run 'TestOldSources/3.9.1')
-	$(GO) test -tags interop -count=1 -timeout 60m -v -run '^Test(OldSources|UpdatedSource)$$' ./fixtures/interop/
+	$(GO) test -tags interop -count=1 -timeout 60m -v -run '^Test(OldSources|UpdatedSource|TieredSource)$$' ./fixtures/interop/
 
 matrix: build ## every client with every feature, and the table of them (README renewed: make matrix ARGS=-matrix.rewrite)
 	$(MATRIX)
@@ -103,7 +103,10 @@ failover: build ## kill -9 of controllers, leaders and all of a cluster with PAR
 	$(CLUSTERRUN) -run '^TestFailover$$' -args -cycles $(CYCLES) -partitions $(PARTITIONS) -seed $(SEED)
 
 failback: build ## two clusters of three: the source dies, failover, it comes back, failback, both ways, CYCLES times (20) with PARTITIONS (3000): lost, cut, divergent, times (SEED= repeats)
-	$(GO) test -tags torture -count=1 -timeout 180m -v ./fixtures/failback -args -cycles $(if $(filter file,$(origin CYCLES)),20,$(CYCLES)) -partitions $(PARTITIONS) -seed $(SEED)
+	$(GO) test -tags torture -count=1 -timeout 180m -v ./fixtures/failback -run '^TestFailback$$' -args -cycles $(if $(filter file,$(origin CYCLES)),20,$(CYCLES)) -partitions $(PARTITIONS) -seed $(SEED)
+
+soak: build ## the same for FOR (24h), with a fault every FAULT (1m) and a turn every TURN (1h), and no leaks, with PARTITIONS (3000)
+	$(GO) test -tags torture -count=1 -timeout 0 -v ./fixtures/failback -run '^TestSoak$$' -args -for $(or $(FOR),24h) -turn $(or $(TURN),1h) -fault $(or $(FAULT),1m) -partitions $(PARTITIONS) -seed $(SEED)
 
 rivals: build ## kills, cuts and pauses, CYCLES (2) of each kind, to Lockstep and to Apache Kafka: one table, side by side (about 25 min)
 	$(CLUSTERRUN) -run '^TestRivals$$' -args -cycles $(if $(filter file,$(origin CYCLES)),2,$(CYCLES)) -seed $(SEED)
@@ -134,6 +137,9 @@ HOSTILE = $(GO) test -tags torture -count=1 -timeout 120m -v -run '^TestHostile$
 
 scale: build ## 2000 connections, 5000 partitions, 200 groups at once: they work; memory, time
 	$(GO) test -tags torture -count=1 -timeout 30m -v -run '^TestScale$$' ./fixtures/scale
+
+mirrorscale: build ## mirrors of thousands of partitions: catch-up, memory, clients beside it, a hot one, a source that flaps, failover
+	$(GO) test -tags torture -count=1 -timeout 40m -v ./fixtures/mirrorscale
 
 KILLLOOP = $(GO) test -tags torture -count=1 -timeout 60m -v ./fixtures/killloop
 
