@@ -62,6 +62,15 @@ func (l *linkListener) Accept() (net.Conn, error) {
 	return &linkConn{c, l.link}, nil
 }
 
+// noise is what no codec makes smaller.
+func noise(n int) string {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(rand.IntN(256))
+	}
+	return string(b)
+}
+
 const (
 	linkDelay   = 100 * time.Millisecond // each way
 	linkRate    = 4 << 20                // bytes per second
@@ -115,7 +124,7 @@ func TestSlowLink(t *testing.T) {
 	const megabytes = 4
 	for range megabytes * 16 / 2 {
 		for p := range int32(2) {
-			produce(t, src, "orders", p, strings.Repeat("x", 64<<10))
+			produce(t, src, "orders", p, noise(64<<10))
 		}
 	}
 	w.create("m", src)
@@ -160,8 +169,9 @@ func TestSlowLink(t *testing.T) {
 func TestMirrorThrottle(t *testing.T) {
 	src := newSource(t, kfake.SeedTopics(2, "slow", "fast"))
 	w := newWorld(t, nil)
-	w.create("m", src)
-	w.alterMirror("fetch.max.bytes", "65536")
+	must(t, w.c.Create(w.ctx, "m", map[string]string{
+		"bootstrap.servers": strings.Join(src.ListenAddrs(), ","), "fetch.wait.max.ms": "50", "fetch.backoff.ms": "20", "fetch.max.bytes": "65536",
+	}))
 	w.start("m", "slow|fast")
 	for _, topic := range []string{"slow", "fast"} {
 		w.state(topic, 0, metadata.StateMirroring)
@@ -177,8 +187,8 @@ func TestMirrorThrottle(t *testing.T) {
 	w.parts.SetThrottles(quota.NoThrottle, quota.NoThrottle, rate)
 	began := time.Now()
 	for i := range int32(pieces) {
-		produce(t, src, "slow", i%2, strings.Repeat("x", size))
-		produce(t, src, "fast", i%2, strings.Repeat("x", size))
+		produce(t, src, "slow", i%2, noise(size))
+		produce(t, src, "fast", i%2, noise(size))
 	}
 	w.caughtUp("fast", 0, pieces/2)
 	w.caughtUp("fast", 1, pieces/2)

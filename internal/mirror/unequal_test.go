@@ -3,8 +3,6 @@ package mirror
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -164,58 +162,6 @@ func TestOffsetsInTransactions(t *testing.T) {
 	within(5, kgo.TryAbort, 1, 1)
 	within(7, kgo.TryCommit, 1, 7)
 	within(3, kgo.TryAbort, 7, 7)
-}
-
-// MIR-301: the brokers of the source get other addresses, one after the other, until nobody
-// is at any address that the mirror was given. They are found by the source's own metadata.
-func TestSourceMoves(t *testing.T) {
-	src := newSource(t, kfake.NumBrokers(3), kfake.SeedTopics(6, "orders"))
-	w := newWorld(t, nil)
-	// A fake that has no batch of its newest epoch yet says that it knows none of before.
-	src.ControlKey(23, func(r kmsg.Request) (kmsg.Response, error, bool) {
-		src.KeepControl()
-		resp := r.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
-		for _, topic := range r.(*kmsg.OffsetForLeaderEpochRequest).Topics {
-			rt := kmsg.NewOffsetForLeaderEpochResponseTopic()
-			rt.Topic = topic.Topic
-			for _, p := range topic.Partitions {
-				rp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
-				rp.Partition, rp.LeaderEpoch, rp.EndOffset = p.Partition, p.LeaderEpoch, src.PartitionInfo(topic.Topic, p.Partition).HighWatermark
-				rt.Partitions = append(rt.Partitions, rp)
-			}
-			resp.Topics = append(resp.Topics, rt)
-		}
-		return resp, nil, true
-	})
-	write := func() {
-		for p := range int32(6) {
-			produce(t, src, "orders", p, "x")
-		}
-	}
-	write()
-	w.create("m", src)
-	w.start("m", "orders")
-	for n := range 3 {
-		for p := range int32(6) {
-			w.caughtUp("orders", p, int64(n)+1)
-		}
-		must(t, src.RemoveNode(int32(n)))
-		_, _, err := src.AddNode(int32(n), 0)
-		must(t, err)
-		write()
-		w.refreshes(2) // the first may have begun before
-	}
-	given := strings.Split(w.ctrl.Image().Mirror("m").Config(metadata.MirrorBootstrapServers), ",")
-	for _, addr := range src.ListenAddrs() {
-		if slices.Contains(given, addr) {
-			t.Fatalf("%s is still one of %v", addr, given)
-		}
-	}
-	write()
-	for p := range int32(6) {
-		w.caughtUp("orders", p, 5)
-		w.equals(src, "orders", p)
-	}
 }
 
 // MIR-305: the source says for how long we have to wait. It is not asked before, and nothing
