@@ -36,6 +36,9 @@ func decideWriteState(img *metadata.Image, c writeState) ([]Change, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mirror %s: write state of %s-%d: %w", c.Mirror, t.Name, p.Index, err)
 	}
+	if err := stopWanted(t, p, c.State); err != nil {
+		return nil, fmt.Errorf("mirror %s: write state of %s-%d: %w", c.Mirror, t.Name, p.Index, err)
+	}
 	changes := []Change{putState{t.ID, p.Index, next}}
 	if c.Gate != nil {
 		gated, err := passGate(p, c.Gate)
@@ -50,6 +53,15 @@ func decideWriteState(img *metadata.Image, c writeState) ([]Change, error) {
 		}
 	}
 	return changes, nil
+}
+
+// stopWanted refuses PREPARING where the operator has stopped the topic again since the
+// leader asked for it: clients may write there, and have been told so (GI-25).
+func stopWanted(t *metadata.Topic, p *metadata.Partition, to metadata.MirrorState) error {
+	if to == metadata.StatePreparing && !t.ReadOnly(p) && !invariants.Planted("latePreparing") {
+		return fmt.Errorf("%w: it is asked to be STOPPED, and is", ErrMirrorStates)
+	}
+	return nil
 }
 
 // enoughForGate refuses a gate that was passed under configs that are not the topic's any

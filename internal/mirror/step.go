@@ -383,8 +383,12 @@ func (m *machine) recorded(in recorded) []effect {
 	switch {
 	case errors.Is(in.err, controller.ErrFencedStateEpoch), errors.Is(in.err, controller.ErrMirrorStates):
 		m.adopt(in.record)
-		if metadata.Allowed(m.state, m.want.to) {
+		switch again := metadata.Allowed(m.state, m.want.to); {
+		case again && m.state != metadata.StateStopped:
 			return m.write()
+		case again && m.desired != metadata.DesiredStopped:
+			// The controller knows of a stop that we have not heard of, or soon will have.
+			return []effect{{kind: effectTimer, timer: timerRewrite, delay: rewriteDelay}}
 		}
 		m.wanting = false
 		return m.duty()

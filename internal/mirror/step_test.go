@@ -427,6 +427,26 @@ func TestMachineFencedWrites(t *testing.T) {
 		s.refuse(controller.ErrMirrorStates)
 		s.expect("write PREPARING", "write MIRRORING") // S9 again: rule 7
 	})
+	// GI-25: the controller has a stop that clients act upon, and this broker hears of it
+	// before its write is answered, or after.
+	for _, heard := range []string{"before", "after"} {
+		t.Run("stopped again, heard of it "+heard, func(t *testing.T) {
+			s := newScript(t)
+			s.record = &metadata.MirrorPartition{State: metadata.StateStopped, StateEpoch: 3, HasLME: true}
+			s.lead(metadata.DesiredMirroring)
+			s.expect("write PREPARING")
+			if heard == "before" {
+				s.lead(metadata.DesiredStopped)
+			}
+			s.refuse(controller.ErrMirrorStates)
+			if heard == "after" {
+				s.expect("rewrite in 100ms")
+				s.lead(metadata.DesiredStopped)
+			}
+			s.input(due{timerRewrite})
+			s.expect()
+		})
+	}
 	t.Run("deposed", func(t *testing.T) {
 		s := newScript(t)
 		s.lead(metadata.DesiredMirroring)
