@@ -117,8 +117,15 @@ func (p *Partition) Read(r ReadRequest) (ReadResult, error) {
 // tell (GI-03): of one above all that are in the log nothing is there. A leader that has
 // not appended yet is asked for the epoch of the leader before it, and who heard that
 // nothing is known of it would drop the whole log.
+//
+// A log that holds nothing, because retention took it all, knows no epoch: whatever was
+// written in any ended where it begins. Nothing there can differ from what anybody has.
 func (p *Partition) epochEnd(e int32) (int32, int64) {
-	if last, ok := p.log.LatestEpoch(); ok && e > last && !invariants.Planted("newerEpochUnknown") {
+	last, ok := p.log.LatestEpoch()
+	switch {
+	case !ok:
+		return e, p.log.EndOffset()
+	case e > last && !invariants.Planted("newerEpochUnknown"):
 		return last, p.log.EndOffset()
 	}
 	return p.log.EpochEnd(e)

@@ -74,6 +74,18 @@ func (p *Partition) ReadReplica(r ReadRequest, f Replica) (ReadResult, error) {
 	return res, nil
 }
 
+// outlived says that our log begins behind an epoch, and behind all before it. What a
+// follower has then lies below our log start, and nobody can tell whether it ever was what
+// lay there: it may end inside our first batch, which it could not append, or be shown to
+// clients again should a power cut take back its log start. It begins anew.
+func (p *Partition) outlived(e int32) bool {
+	if last, ok := p.log.LatestEpoch(); ok && e >= last {
+		return false
+	}
+	known := p.log.Epochs()
+	return (len(known) == 0 || e < known[0].Epoch) && !invariants.Planted("unknownHistoryKept")
+}
+
 // fetched compares the follower's history with ours and counts what it has. Both
 // happen under appendMu: a truncation in between would have it counted for records
 // that are gone here and still there.
@@ -107,6 +119,10 @@ func (p *Partition) fetched(r ReadRequest, f Replica) (*sdk.EpochEnd, error) {
 		if (epoch < r.LastFetchedEpoch || end < r.Offset) && !invariants.Planted("divergenceIgnored") {
 			p.appendMu.Unlock()
 			return &sdk.EpochEnd{Epoch: epoch, End: end}, nil
+		}
+		if p.outlived(r.LastFetchedEpoch) {
+			p.appendMu.Unlock()
+			return nil, fmt.Errorf("%w: the log begins behind epoch %d", ErrOutOfRange, r.LastFetchedEpoch)
 		}
 	}
 	if start, end := p.log.StartOffset(), p.log.EndOffset(); r.Offset < start || r.Offset > end {

@@ -214,6 +214,64 @@ func TestDivergedFollowerDoesNotCount(t *testing.T) {
 	}
 }
 
+// Retention, and a power cut behind it, leave a log that holds nothing and knows no epoch.
+// A consumer that has all below its start goes on there, whatever epochs that was of; one
+// that has more hears where it ends. So does a follower, but one that ends there begins anew.
+func TestFetchBehindEmptiedLog(t *testing.T) {
+	w := newWorld(t)
+	p := w.trio([]int32{1, 2}, map[string]string{"durability": "replicated"})
+	w.wait(produce(p, batch(5), 1))
+	if err := p.log.TruncateFully(5); err != nil {
+		t.Fatal(err)
+	}
+	w.apply(func(t *metadata.Topic) { t.Partitions[0].LeaderEpoch++ })
+	for _, c := range []struct {
+		offset int64
+		ends   int64 // -1: nothing parts
+		err    error
+	}{{5, -1, nil}, {9, 5, nil}, {4, -1, ErrOutOfRange}} {
+		r := ReadRequest{Offset: c.offset, LastFetchedEpoch: 3, CurrentLeaderEpoch: -1}
+		res, err := p.Read(r)
+		if !errors.Is(err, c.err) || (res.Diverging != nil) != (c.ends >= 0) || res.Diverging != nil && res.Diverging.End != c.ends {
+			t.Errorf("at %d: %+v, %v", c.offset, res.Diverging, err)
+		}
+		res, err = p.ReadReplica(r, Replica{ID: 2, BrokerEpoch: -1, Durable: c.offset})
+		if res.LogStart != 5 || (res.Diverging != nil) != (c.ends >= 0) || res.Diverging == nil && !errors.Is(err, ErrOutOfRange) {
+			t.Errorf("follower at %d: %+v, %v", c.offset, res, err)
+		}
+	}
+}
+
+// Records are deleted, up to the inside of a batch or to its end, and with them all of an
+// epoch. A follower of that epoch is told to begin anew, also if it ends just where the log
+// begins now: what it has may be of another history.
+func TestFollowerOfEpochThatIsGone(t *testing.T) {
+	for _, start := range []int64{3, 5} {
+		w := newWorld(t)
+		p := w.trio([]int32{1, 2}, map[string]string{"durability": "replicated"})
+		w.wait(produce(p, batch(3), 1))
+		w.apply(func(t *metadata.Topic) { t.Partitions[0].LeaderEpoch++ })
+		w.wait(produce(p, batch(4), 1))
+		w.fetchAs(p, 2, 7)
+		if got, err := p.DeleteRecords(start); err != nil || got != start {
+			t.Fatal(got, err)
+		}
+		for _, c := range []struct {
+			offset int64
+			last   int32
+			base   int64 // of what it gets
+			err    error
+		}{{start, 3, 0, ErrOutOfRange}, {start, -1, 3, nil}, {7, 4, 0, nil}} {
+			r := ReadRequest{Offset: c.offset, LastFetchedEpoch: c.last, CurrentLeaderEpoch: -1, MaxBytes: 1 << 20, AtLeastOne: true}
+			res, err := p.ReadReplica(r, Replica{ID: 3, BrokerEpoch: -1, Durable: c.offset})
+			if !errors.Is(err, c.err) || res.Diverging != nil || res.LogStart != start || res.View.Base != c.base {
+				t.Errorf("log start %d, follower at %d of epoch %d: %+v, %v", start, c.offset, c.last, res, err)
+			}
+			res.View.Release()
+		}
+	}
+}
+
 // A new leader appends at once, but does not say where the log ends before the
 // ISR has what was in it (rule 9).
 func TestElectedIsNotYetLeader(t *testing.T) {
