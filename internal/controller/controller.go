@@ -201,16 +201,16 @@ func (c *Controller) prepare(ctx context.Context) error {
 	if err := c.restore(ctx); err != nil {
 		return err
 	}
-	if err := c.found(ctx); err != nil {
-		return err
-	}
-	if err := c.follower.read(ctx); err != nil {
-		return err
+	// A node that starts is there while others start too, and etcd elects a leader.
+	for _, step := range []func(context.Context) error{c.found, c.follower.read} {
+		if err := insist(ctx, c.o.Clock, step); err != nil {
+			return err
+		}
 	}
 	if id := c.Image().ClusterID; c.o.ClusterID != "" && id != c.o.ClusterID {
 		return fmt.Errorf("metadata in %s belongs to cluster %s, not to %s", c.o.where(), id, c.o.ClusterID)
 	}
-	return c.checkKey(ctx)
+	return insist(ctx, c.o.Clock, c.checkKey)
 }
 
 // found writes the format and the cluster id into an empty store, and refuses one
