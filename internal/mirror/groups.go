@@ -133,13 +133,29 @@ func (p *peer) syncGroup(ctx context.Context, cluster Source, group string, topi
 }
 
 // stillMirrored leaves out what was paused or stopped since the offsets were asked
-// for: its consumers may have their own by now (GI-71).
+// for, because its consumers may have their own by now (GI-71), and partitions whose
+// logs may be cut yet: they were measured by what is about to go, and would be set above
+// the new end behind the cut's own correction of them (W55). The next round has them.
 func (p *peer) stillMirrored(offsets []GroupOffset) []GroupOffset {
 	img := p.m.o.Controller.Image()
 	return slices.DeleteFunc(offsets, func(o GroupOffset) bool {
 		t := img.Topic(o.Topic)
-		return t == nil || t.Attachment() != metadata.Attachment{Mirror: p.name, Desired: metadata.DesiredMirroring}
+		if t == nil || t.Attachment() != (metadata.Attachment{Mirror: p.name, Desired: metadata.DesiredMirroring}) {
+			return true
+		}
+		mp := t.Partition(o.Partition)
+		return mp == nil || beforeCut(t.MirrorState(mp))
 	})
+}
+
+// beforeCut tells whether a partition that is to be MIRRORING has still to be compared with
+// its source, and may be cut.
+func beforeCut(s metadata.MirrorState) bool {
+	switch s {
+	case metadata.StateUnknown, metadata.StateStopped, metadata.StatePreparing, metadata.StateULERecovery:
+		return true
+	}
+	return false
 }
 
 // drainPatience bounds the last synchronisation of group offsets before a failover. A

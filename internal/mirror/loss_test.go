@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -108,6 +109,67 @@ func TestSourceLossOptionOn(t *testing.T) {
 	})
 	from.Store(-1)
 	w.caughtUp("orders", 0, 3)
+}
+
+// deliberate is the built-in rule, asked for long.
+type deliberate struct {
+	builtinTruncation
+	asked, decide chan struct{}
+}
+
+func (d deliberate) Name() string { return "deliberate" }
+func (d deliberate) DecideTruncation(ctx context.Context, q *sdk.TruncationQuestion) (sdk.TruncationDecision, error) {
+	close(d.asked)
+	<-d.decide
+	return d.builtinTruncation.DecideTruncation(ctx, q)
+}
+
+// MIR-175: a start that copies a log from scratch takes the groups along that had read
+// here (W55), and none is ever set above what has been copied: a consumer that comes
+// meanwhile reads all of it. In the end they are where the source's are. While the log
+// may be cut no offset of the source is measured by it.
+func TestGroupsThroughReset(t *testing.T) {
+	src := newSource(t, kfake.SeedTopics(1, "orders"))
+	var w *world
+	var moved []int64 // the offsets that the group was set to since the start, in order
+	policy := deliberate{asked: make(chan struct{}), decide: make(chan struct{})}
+	w = newWorld(t, func(o *Options) {
+		o.Truncation = policy
+		o.GroupsAbove = func(_ context.Context, topic string, p int32, end int64) ([]string, error) {
+			if w.committed("readers", topic, p) <= end {
+				return nil, nil
+			}
+			return []string{"readers"}, nil
+		}
+		o.CommitGroup = func(ctx context.Context, group string, offsets []GroupOffset) ([]error, error) {
+			for _, at := range offsets {
+				if end, _ := w.parts.Get(at.Topic, at.Partition).LogEnd(); at.Offset > end {
+					t.Errorf("group %s is set to %d, the log ends at %d", group, at.Offset, end)
+				}
+			}
+			errs, err := w.commitGroup(ctx, group, offsets)
+			w.groups.Lock()
+			defer w.groups.Unlock()
+			moved = append(moved, w.groups.committed[group][nameKey{"orders", 0}])
+			return errs, err
+		}
+	})
+	w.stoppedAt(src, "orders")
+	if _, err := w.commitGroup(t.Context(), "readers", []GroupOffset{{Topic: "orders", Offset: 4}}); err != nil {
+		t.Fatal(err) // it has read all here, behind the failover
+	}
+	commit(t, adminOf(t, src), "readers", "orders", 0, 5)
+	w.start("m", "orders") // the source knows no last mirrored epoch
+	<-policy.asked
+	w.refreshes(2)
+	close(policy.decide)
+	w.caughtUp("orders", 0, 5)
+	w.until("the group is where the source has it", func() bool { return w.committed("readers", "orders", 0) == 5 })
+	w.groups.Lock()
+	defer w.groups.Unlock()
+	if moved[0] != 0 || !slices.IsSorted(moved) {
+		t.Errorf("the group went from 4 to %v, and its log was copied anew", moved)
+	}
 }
 
 // A policy that holds the log decides, not the built-in rule (D19).
