@@ -114,7 +114,7 @@ func (p *peer) refresh(ctx context.Context) {
 		p.note(syncACLs, p.syncACLs(ctx, cluster, mirror, attached))
 	}
 	if listing != nil {
-		p.note(syncDiscovery, p.discover(ctx, cluster, mirror, listing))
+		p.note(syncDiscovery, p.discover(ctx, cluster, listing))
 	}
 }
 

@@ -218,7 +218,15 @@ func noteSkipped(log *slog.Logger, mirror string, results []controller.TopicResu
 // attached to it in any form, and stops attached ones that an exclude pattern
 // names (9.3, steps 7 and 8). A topic that was stopped is attached still, so
 // discovery never starts it again.
-func (p *peer) discover(ctx context.Context, cluster Source, mirror *metadata.Mirror, listing *source.Metadata) error {
+//
+// Patterns and attachments are those of one image, and a stop is refused where an
+// attachment has changed since: a start takes its topics out of the patterns (W5).
+func (p *peer) discover(ctx context.Context, cluster Source, listing *source.Metadata) error {
+	img := p.m.o.Controller.Image()
+	mirror := img.Mirror(p.name)
+	if mirror == nil {
+		return nil // being deleted
+	}
 	include, err := metadata.CompileRegexList(mirror.Config(metadata.MirrorTopicsInclude))
 	if err != nil {
 		return err
@@ -227,12 +235,11 @@ func (p *peer) discover(ctx context.Context, cluster Source, mirror *metadata.Mi
 	if err != nil {
 		return err
 	}
-	img := p.m.o.Controller.Image()
 	return errors.Join(
 		p.discoverNew(ctx, cluster, mirror, img, listing, func(name string) bool {
 			return include.MatchString(name) && !exclude.MatchString(name)
 		}),
-		p.stopExcluded(ctx, mirroredTopics(img, p.name), exclude),
+		p.stopExcluded(ctx, mirroredTopics(img, p.name), exclude, img.Revision),
 	)
 }
 
@@ -279,7 +286,8 @@ func (p *peer) discoverNew(ctx context.Context, cluster Source, mirror *metadata
 	return nil
 }
 
-func (p *peer) stopExcluded(ctx context.Context, attached []*metadata.Topic, exclude *regexp.Regexp) error {
+// stopExcluded stops what is excluded in the image of the given revision.
+func (p *peer) stopExcluded(ctx context.Context, attached []*metadata.Topic, exclude *regexp.Regexp, revision int64) error {
 	var names []string
 	for _, t := range attached {
 		if exclude.MatchString(t.Name) {
@@ -290,8 +298,12 @@ func (p *peer) stopExcluded(ctx context.Context, attached []*metadata.Topic, exc
 		return nil
 	}
 	results, err := p.m.o.Controller.SetMirrorTopics(ctx, controller.SetMirrorTopics{
-		Mirror: p.name, Topics: names, Desired: metadata.DesiredStopped, Validation: -1,
+		Mirror: p.name, Topics: names, Desired: metadata.DesiredStopped, Validation: revision,
 	})
+	if errors.Is(err, controller.ErrMirrorStates) {
+		p.log.Debug("what is excluded is looked at again in the next round", "mirror", p.name, "err", err)
+		return nil
+	}
 	if err != nil {
 		return err
 	}

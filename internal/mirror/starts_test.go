@@ -1,8 +1,10 @@
 package mirror
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +18,7 @@ import (
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/partition"
 	"github.com/lockstep-kafka/lockstep/internal/record"
+	"github.com/lockstep-kafka/lockstep/internal/source"
 )
 
 // refreshes waits until the source has been described n times more.
@@ -91,6 +94,44 @@ func TestDiscovery(t *testing.T) {
 	}
 	// MIR-034: until it is started by name.
 	w.start("m", "orders-us")
+	w.caughtUp("orders-us", 0, 1)
+}
+
+// slowGroups is a source that takes long to list its groups, the first time.
+type slowGroups struct {
+	Source
+	once          sync.Once
+	asked, answer chan struct{}
+}
+
+func (s *slowGroups) Groups(ctx context.Context) ([]source.Group, error) {
+	s.once.Do(func() { close(s.asked); <-s.answer })
+	return s.Source.Groups(ctx)
+}
+
+// A topic was started by name while a round was under way that had begun when the mirror
+// excluded it: the round stopped it again, and nothing would have started it. Nor does one
+// that looked before the start and asks for the stop behind it (MIR-034).
+func TestStartDuringRound(t *testing.T) {
+	src := newSource(t, kfake.SeedTopics(1, "orders-us", "orders-eu"))
+	w := newWorld(t, nil)
+	w.create("m", src)
+	w.start("m", "orders-.*")
+	w.state("orders-eu", 0, metadata.StateMirroring) // the round asks for its groups
+	w.names(w.c.Stop(w.ctx, "m", []string{"orders-us"}, nil))
+	w.state("orders-us", 0, metadata.StateStopped)
+	slow := &slowGroups{asked: make(chan struct{}), answer: make(chan struct{})}
+	w.tells("m", func(real Source) Source { slow.Source = real; return slow })
+	<-slow.asked
+	before := w.ctrl.Image()
+	w.names(w.c.Start(w.ctx, StartRequest{Mirror: "m", Topics: []string{"orders-us"}}))
+	close(slow.answer)
+	w.refreshes(2)
+	p := w.m.peer("m")
+	if err := p.stopExcluded(w.ctx, []*metadata.Topic{before.Topic("orders-us")}, regexp.MustCompile("orders-us"), before.Revision); err != nil {
+		t.Error(err)
+	}
+	produce(t, src, "orders-us", 0, "a")
 	w.caughtUp("orders-us", 0, 1)
 }
 
