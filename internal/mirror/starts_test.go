@@ -80,7 +80,7 @@ func TestDiscovery(t *testing.T) {
 	if p := w.ctrl.Image().Topic("orders-eu").Partitions[0]; !p.Mirror.HasLME {
 		t.Errorf("stopped by an exclude: %+v", p.Mirror)
 	}
-	w.until("it is writable", func() bool { return !w.parts.Get("orders-eu", 0).Info().ReadOnly })
+	w.writable("orders-eu", 0)
 	w.names(w.c.Stop(w.ctx, "m", []string{"orders-us"}, nil))
 	w.state("orders-us", 0, metadata.StateStopped)
 	produce(t, src, "orders-us", 0, "new")
@@ -170,6 +170,12 @@ func TestTopicsThatAreThere(t *testing.T) {
 	if end, _ := w.parts.Get("local", 0).LogEnd(); end != 2 || w.ctrl.Image().Topic("local").MirrorName != "" {
 		t.Errorf("the local topic ends at %d, in mirror %q", end, w.ctrl.Image().Topic("local").MirrorName)
 	}
+}
+
+// writable waits until a partition takes writes: its state is in the image before that.
+func (w *world) writable(topic string, p int32) {
+	w.t.Helper()
+	w.until(fmt.Sprintf("%s-%d is writable", topic, p), func() bool { return !w.parts.Get(topic, p).Info().ReadOnly })
 }
 
 // write produces one record to a topic here.

@@ -26,6 +26,7 @@ func TestMorePartitionsHere(t *testing.T) {
 	w.stoppedAt(src, "orders")
 	must(t, w.ctrl.CreatePartitions(w.ctx, []controller.CreatePartitions{{Topic: "orders", Total: 2}}, false)[0].Err)
 	w.state("orders", 1, metadata.StateStopped) // as the others: its leader says so
+	w.writable("orders", 1)
 	w.writeTo("orders", 1, "mine")
 	w.writeTo("orders", 1, "too")
 	before := string(w.bytesOf("orders", 1))
