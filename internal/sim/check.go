@@ -144,6 +144,12 @@ func (g *ghost) endingAt(end int64) (committed, bool) {
 	return committed{}, false
 }
 
+// committedAt says whether a producer's batch is what was committed at an offset.
+func (g *ghost) committedAt(base int64, from sequence) bool {
+	i := sort.Search(len(g.line), func(i int) bool { return g.line[i].base >= base })
+	return i < len(g.line) && g.line[i].base == base && g.line[i].from == from
+}
+
 // chainAt is the chain of a log's batch that ends at offset.
 func (l *memLog) chainAt(end int64) (uint64, bool) {
 	i := sort.Search(len(l.batches), func(i int) bool { return l.batches[i].end >= end })
@@ -569,7 +575,7 @@ func (c *checker) acknowledged(topic metadata.TopicID, index int32, base int64, 
 	if g.version > 0 && !ok {
 		return // a cut may have come before the answer did
 	}
-	if !ok || at != base {
+	if !g.committedAt(base, from) {
 		c.fail("GI-40", "%v: batch %v was acknowledged at %d and is committed at %d (%v)", g, from, base, at, ok)
 		return
 	}
@@ -580,6 +586,9 @@ func (c *checker) acknowledged(topic metadata.TopicID, index int32, base int64, 
 func (c *checker) outOfOrder(p *writer, err error) {
 	g := c.ghost(segment.LogID{Topic: p.topic, Partition: p.index})
 	c.looked("GI-52")
+	if at, ok := g.seen[sequence{sender(p.pid, p.pepoch), p.pending[0].seq}]; ok && at < g.start {
+		return // it was committed and deleted; a replica that begins behind it never heard of it
+	}
 	if p.acks == -1 && g.version == 0 && !g.replicated && (g.m == nil || !g.m.ever && p.pending[0].seq > 0) {
 		// In a pair, sessions begin amid faults: until the first batch is in the log, one
 		// behind it that comes late on an old connection may get there before it.
@@ -591,8 +600,11 @@ func (c *checker) outOfOrder(p *writer, err error) {
 func (c *checker) endTold(b *broker, topic metadata.TopicID, index int32, end int64) {
 	g := c.ghost(segment.LogID{Topic: topic, Partition: index})
 	p := c.w.store.image().Partition(topic, index)
-	if p == nil || g.version > 0 && p.Leader != b.id {
+	if p == nil {
 		return
+	}
+	if x := b.mgr.ByID(topic, index); g.version > 0 && (p.Leader != b.id || x == nil || x.Info().LeaderEpoch != p.LeaderEpoch) {
+		return // it does not know yet that it was deposed, or of the topic's new life
 	}
 	c.looked("GI-13 end")
 	if end < g.told {
@@ -601,14 +613,18 @@ func (c *checker) endTold(b *broker, topic metadata.TopicID, index int32, end in
 	g.told = end
 }
 
-// served hears of each answer to a consumer (GI-14).
-func (c *checker) served(b *broker, r *reader, res partition.ReadResult, bytes []byte, err error) {
+// served hears of each answer to a consumer (GI-14), and tells in which version of the
+// timeline it was true: -1 for that of a leader that does not know that it was deposed,
+// or a broker that is not the leader.
+func (c *checker) served(b *broker, r *reader, res partition.ReadResult, bytes []byte, err error) (version int) {
 	g := c.ghost(segment.LogID{Topic: r.topic, Partition: r.index})
-	stale := g.version != r.version
+	version = g.version
 	if g.version > 0 {
-		p := c.w.store.image().Partition(r.topic, r.index)
-		stale = stale || p == nil || p.LeaderEpoch != res.LeaderEpoch
+		if p := c.w.store.image().Partition(r.topic, r.index); p == nil || p.LeaderEpoch != res.LeaderEpoch {
+			version = -1
+		}
 	}
+	stale := version < 0 || version != r.version
 	c.looked("GI-14 read")
 	if errors.Is(err, partition.ErrOutOfRange) && !stale && r.at >= res.LogStart {
 		c.fail("GI-14", "%v: broker %d in epoch %d refuses a consumer at %d: %v", g, b.id, res.LeaderEpoch, r.at, err)
@@ -620,15 +636,16 @@ func (c *checker) served(b *broker, r *reader, res partition.ReadResult, bytes [
 		batch, next, err := record.Next(rest)
 		if err != nil {
 			c.fail("GI-14", "%v: broker %d serves bytes that are no batches: %v", g, b.id, err)
-			return
+			break
 		}
 		rest = next
 		t, ok := g.endingAt(batch.NextOffset())
 		if batch.NextOffset() > res.HighWatermark || !stale && (!ok || t.base != batch.BaseOffset() || t.epoch != batch.PartitionLeaderEpoch() || t.from != (sequence{sender(batch.ProducerID(), batch.ProducerEpoch()), batch.BaseSequence()})) {
 			c.fail("GI-14", "%v: broker %d in epoch %d serves batch %d to %d of epoch %d, high watermark %d, which is not what was committed", g, b.id, res.LeaderEpoch, batch.BaseOffset(), batch.NextOffset(), batch.PartitionLeaderEpoch(), res.HighWatermark)
-			return
+			break
 		}
 	}
+	return version
 }
 
 // full looks at everything.
@@ -647,7 +664,7 @@ func (c *checker) full() {
 				c.members(g, p, "")
 			}
 			for _, a := range g.acks {
-				if at, ok := g.seen[a.from]; (!ok || at != a.base) && a.base >= g.start {
+				if a.base >= g.start && !g.committedAt(a.base, a.from) {
 					c.fail("GI-40", "%v: acknowledged batch %v at %d is gone", g, a.from, a.base)
 				}
 			}

@@ -170,7 +170,7 @@ type reader struct {
 	client
 	at      int64
 	last    int32 // epoch of the last record
-	version int   // of the timeline
+	version int   // of the timeline it has read; -1: a deposed leader's, whichever that was
 	curious bool  // asks for metadata now and then; others only when something fails
 }
 
@@ -187,6 +187,8 @@ func (r *reader) run() {
 		bytes []byte
 		end   int64
 		err   error
+
+		version int // in which it was true
 	}
 	list := w.loop.chance(0.2)
 	w.net.call(&r.proc, &b.proc, time.Second, func(reply func(any)) {
@@ -207,10 +209,8 @@ func (r *reader) run() {
 				if _, err := out.res.View.ReadAt(out.bytes, 0); err != nil && !errors.Is(err, io.EOF) {
 					w.check.fail("READ", "a view cannot be read: %v", err)
 				}
-				w.check.served(b, r, out.res, out.bytes, nil)
-			} else {
-				w.check.served(b, r, out.res, nil, out.err)
 			}
+			out.version = w.check.served(b, r, out.res, out.bytes, out.err)
 		}
 		reply(out)
 	}, func(v any, err error) {
@@ -227,6 +227,10 @@ func (r *reader) run() {
 		}
 		if out.res.Diverging != nil {
 			r.at, r.last = 0, -1
+		}
+		if !list && (len(out.bytes) > 0 || r.version < 0) {
+			// Whoever answers has compared what the reader has with its own log.
+			r.version = out.version
 		}
 		for rest := out.bytes; len(rest) > 0; {
 			batch, next, err := record.Next(rest)
