@@ -95,6 +95,9 @@ func (c *change) shrinkTo(keep []int32) error {
 		}
 		n.ISR = isr
 	}
+	if known := union(n.ELR, n.LastKnownELR); len(n.ISR) == 0 && len(known) > 0 && len(only(known, keep)) == 0 {
+		return fmt.Errorf("%w: nobody is in sync, and of %v, who had every record once, none would stay", ErrInvalidReplicaAssignment, known)
+	}
 	n.ELR, n.LastKnownELR = only(n.ELR, keep), only(n.LastKnownELR, keep)
 	c.removed()
 	return nil
