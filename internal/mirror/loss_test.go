@@ -159,11 +159,15 @@ func TestGroupsThroughReset(t *testing.T) {
 		t.Fatal(err) // it has read all here, behind the failover
 	}
 	commit(t, adminOf(t, src), "readers", "orders", 0, 5)
+	epoch := w.parts.Get("orders", 0).Info().LeaderEpoch
 	w.start("m", "orders") // the source knows no last mirrored epoch
 	<-policy.asked
 	w.refreshes(2)
 	close(policy.decide)
 	w.caughtUp("orders", 0, 5)
+	if now := w.parts.Get("orders", 0).Info().LeaderEpoch; now <= epoch {
+		t.Errorf("epoch %d was %d: who has read what was cut is not told (GI-87)", now, epoch)
+	}
 	w.until("the group is where the source has it", func() bool { return w.committed("readers", "orders", 0) == 5 })
 	w.groups.Lock()
 	defer w.groups.Unlock()

@@ -227,12 +227,12 @@ func (t *task) cut() outcome {
 		t.rewindGroups(end)
 	}
 	epoch := t.leaderEpoch
-	if topic, err := t.topic(); err != nil {
-		return failed(err)
-	} else if len(topic.Partition(t.r.id.index).Replicas) > 1 && p.CutIn(epoch) && !invariants.Planted("lateFetchConfirms") {
+	if p.CutIn(epoch) && !invariants.Planted("lateFetchConfirms") {
 		// What a follower fetched in this epoch, it may have got before the cut, and a
 		// fetch that it sent even earlier may come yet: in another epoch there is none
-		// of these (W30).
+		// of these (W30). And a consumer that has read what is cut would go on behind it
+		// in what the source writes there: in another epoch it asks first where the
+		// histories part (GI-87, KIP-320).
 		if res := t.raiseEpoch(epoch); res.err != nil {
 			return res
 		}

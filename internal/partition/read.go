@@ -89,6 +89,12 @@ func (p *Partition) Read(r ReadRequest) (ReadResult, error) {
 		}
 	}
 	if logEnd := p.log.EndOffset(); r.Offset < res.LogStart || r.Offset > logEnd {
+		if r.Offset > logEnd && r.CurrentLeaderEpoch >= 0 && p.CutIn(v.leaderEpoch) {
+			// A mirror has cut what this consumer has read, and another epoch is about to
+			// begin, in which it asks where the histories part. Told that its offset is out
+			// of range it would start over, or skip what is there.
+			return res, p.wrap(fmt.Errorf("%w: in epoch %d the log was cut to %d, which is below %d", ErrFencedEpoch, v.leaderEpoch, logEnd, r.Offset))
+		}
 		return res, p.wrap(fmt.Errorf("%w: %d is not in [%d, %d]", ErrOutOfRange, r.Offset, res.LogStart, logEnd))
 	}
 	end := res.HighWatermark
