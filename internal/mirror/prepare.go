@@ -245,7 +245,8 @@ func (t *task) cut() outcome {
 
 // rewindGroups moves committed offsets of our groups that lie above the cut
 // down to it (W55): otherwise a consumer would skip what the source writes
-// there. Groups with members are left alone; they will be told out of range.
+// there. Groups with members are left alone: they ask where the
+// histories part, in the epoch that follows.
 func (t *task) rewindGroups(end int64) {
 	o := &t.r.m.o
 	if o.GroupsAbove == nil || o.CommitGroup == nil {
