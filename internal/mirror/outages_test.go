@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,6 +18,8 @@ import (
 
 	"github.com/lockstep-kafka/lockstep/internal/controller"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
+	"github.com/lockstep-kafka/lockstep/internal/source"
+	"github.com/lockstep-kafka/lockstep/plugins/sdk"
 )
 
 // MIR-007: a create, or a change, with one bad setting among good ones is refused as a
@@ -243,6 +246,99 @@ func TestFirstAddressDead(t *testing.T) {
 	w.startManager(nil)
 	produce(t, src, "orders", 0, "b")
 	w.caughtUp("orders", 0, 2)
+}
+
+// MIR-301: the source's brokers move to other addresses, one after the other, until nobody
+// is where the mirror's settings say. Records flow on, without a command; a broker that
+// joins meanwhile is found as well.
+func TestBrokersMoveOneByOne(t *testing.T) {
+	src := newSource(t, kfake.SeedTopics(3, "orders"), kfake.NumBrokers(3))
+	w := newWorld(t, nil)
+	bootstrap := src.ListenAddrs()
+	// The fake elects leaders when nodes go and come, and has no answer about an epoch in
+	// which nothing was written. It loses nothing.
+	src.ControlKey(23, func(r kmsg.Request) (kmsg.Response, error, bool) {
+		src.KeepControl()
+		req := r.(*kmsg.OffsetForLeaderEpochRequest)
+		resp := req.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
+		for _, topic := range req.Topics {
+			rt := kmsg.NewOffsetForLeaderEpochResponseTopic()
+			rt.Topic = topic.Topic
+			for _, p := range topic.Partitions {
+				rp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
+				rp.Partition, rp.LeaderEpoch, rp.EndOffset = p.Partition, p.LeaderEpoch, 1000
+				rt.Partitions = append(rt.Partitions, rp)
+			}
+			resp.Topics = append(resp.Topics, rt)
+		}
+		return resp, nil, true
+	})
+	w.create("m", src)
+	w.start("m", "orders")
+	end := int64(0)
+	flows := func(when string) {
+		t.Helper()
+		end++
+		for p := range int32(3) {
+			produce(t, src, "orders", p, when)
+		}
+		for p := range int32(3) {
+			w.caughtUp("orders", p, end)
+		}
+	}
+	flows("before")
+	for node := range int32(3) {
+		must(t, src.RemoveNode(node))
+		_, _, err := src.AddNode(node, 0)
+		must(t, err)
+		flows(fmt.Sprintf("node %d has moved", node))
+	}
+	for _, addr := range bootstrap {
+		if conn, err := net.Dial("tcp", addr); err == nil {
+			conn.Close()
+			t.Fatalf("somebody is at %s", addr)
+		}
+	}
+	must(t, src.CreateTopic("later", 1, nil))
+	w.start("m", "later")
+	produce(t, src, "later", 0, "a")
+	w.caughtUp("later", 0, 1)
+	w.until("the source is described again", func() bool {
+		for _, s := range w.c.Describe(w.ctx, []string{"m"})[0].Syncs {
+			if s.Error != nil {
+				return false
+			}
+		}
+		return true
+	})
+	flows("after")
+	if w.cut() > 0 {
+		t.Errorf("%d records were cut", w.cut())
+	}
+}
+
+// MIR-301: a leader is at another address from one moment to the next, and its old one
+// still answers. Nobody waits for that to end.
+func TestLeaderIsReadWhereItIsNow(t *testing.T) {
+	p := &peer{}
+	p.mu.cluster = (*source.Cluster)(nil)
+	at := func(port, epoch int32) *source.Metadata {
+		return &source.Metadata{
+			Brokers: map[int32]sdk.BrokerAddr{1: {ID: 1, Host: "a", Port: port}, 2: {ID: 2, Host: "b", Port: 1}},
+			Topics:  map[string]*source.Topic{"orders": {Name: "orders", Partitions: []source.Partition{{Leader: 1, LeaderEpoch: epoch}, {Index: 1, Leader: 2}}}},
+		}
+	}
+	gone := at(1, 4)
+	delete(gone.Brokers, 1)
+	p.mu.known = map[string]*source.Topic{}
+	for i, step := range []struct {
+		answer *source.Metadata
+		moved  int
+	}{{at(1, 4), 0}, {at(1, 4), 0}, {at(2, 4), 1}, {at(2, 4), 0}, {at(2, 5), 1}, {gone, 0}, {at(3, 5), 0}} {
+		if moved := p.learn(p.mu.cluster, step.answer); len(moved) != step.moved || step.moved == 1 && moved[0] != (nameKey{"orders", 0}) {
+			t.Errorf("answer %d: moved %v", i, moved)
+		}
+	}
 }
 
 // MIR-411: the partitions that are counted by state are those that are described.

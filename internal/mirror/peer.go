@@ -265,6 +265,15 @@ func (p *peer) fetchMetadata(ctx context.Context, names []string) (*source.Metad
 	ctx, cancel := p.m.sched.within(ctx, p.timeout())
 	defer cancel()
 	meta, err := cluster.Metadata(ctx, names)
+	if errors.Is(err, source.ErrOtherCluster) {
+		// At a broker's old address, or where the settings lead? The latter is final.
+		img := p.m.o.Controller.Image()
+		if mirror := img.Mirror(p.name); mirror != nil {
+			if _, is := p.checkSource(ctx, mirror, mirroredTopics(img, p.name)); is != nil {
+				err = is
+			}
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -275,14 +284,15 @@ func (p *peer) fetchMetadata(ctx context.Context, names []string) (*source.Metad
 	return meta, nil
 }
 
-// learn keeps an answer and lists the partitions with another leader or epoch
-// than before. A leader epoch older than the known one is old news.
+// learn keeps an answer and lists the partitions with another leader, leader's address
+// or epoch than before. A leader epoch older than the known one is old news.
 func (p *peer) learn(from Source, meta *source.Metadata) (moved []nameKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.cluster != from {
 		return nil // reconfigured meanwhile
 	}
+	addrs := p.mu.brokers
 	p.mu.brokers = meta.Brokers
 	for _, name := range slices.Sorted(maps.Keys(meta.Topics)) {
 		t := meta.Topics[name]
@@ -296,7 +306,9 @@ func (p *peer) learn(from Source, meta *source.Metadata) (moved []nameKey) {
 				if was.LeaderEpoch > is.LeaderEpoch && is.LeaderEpoch >= 0 {
 					*is = was
 				}
-				if was.Leader != is.Leader || was.LeaderEpoch != is.LeaderEpoch {
+				from, at := addrs[was.Leader], p.mu.brokers[is.Leader]
+				readdressed := from.Port != 0 && at.Port != 0 && from != at
+				if was.Leader != is.Leader || was.LeaderEpoch != is.LeaderEpoch || readdressed {
 					moved = append(moved, nameKey{name, int32(i)})
 				}
 			}

@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 
+	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/internal/source"
 	"github.com/lockstep-kafka/lockstep/plugins/sdk"
 )
@@ -29,6 +30,7 @@ var _ Source = (*source.Cluster)(nil)
 
 // openSource opens a cluster that is reached over the network.
 func openSource(configs map[string]string, o source.Options) (Source, error) {
+	o.ClusterID = configs[metadata.MirrorSourceClusterID]
 	c, err := source.Open(configs, o)
 	if err != nil {
 		return nil, err // not a nil *source.Cluster

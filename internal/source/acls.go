@@ -39,7 +39,9 @@ func (c *Cluster) ACLs(ctx context.Context) ([]ACL, error) {
 	req := kmsg.NewPtrDescribeACLsRequest()
 	req.ResourceType, req.ResourcePatternType = kmsg.ACLResourceTypeAny, kmsg.ACLResourcePatternTypeAny
 	req.Operation, req.PermissionType = kmsg.ACLOperationAny, kmsg.ACLPermissionTypeAny
-	resp, err := req.RequestWith(ctx, c.client)
+	control, done := c.use()
+	defer done()
+	resp, err := req.RequestWith(ctx, control.client)
 	if err != nil {
 		return nil, c.adminFailed(ctx, op, err)
 	}

@@ -8,10 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/lockstep-kafka/lockstep/internal/clientconfig"
 	"github.com/lockstep-kafka/lockstep/internal/wire"
@@ -23,6 +21,9 @@ type Options struct {
 	Logger   *slog.Logger // nil: discard
 	ClientID string       // default "lockstep"
 	Dial     sdk.DialFunc // how to reach a broker; nil: TCP
+	// ClusterID is the source's, where it is known; otherwise the first answer of
+	// [Cluster.ID] says it. Whoever answers as another cluster is asked nothing more.
+	ClusterID string
 }
 
 // Cluster is one source cluster. Its methods may be called from several
@@ -31,16 +32,22 @@ type Cluster struct {
 	config *clientconfig.Config
 	dialer *wire.Dialer
 	logger *slog.Logger
-	admin  *kadm.Client
-	client *kgo.Client
+	opts   []kgo.Opt     // of the franz-go client, without seeds
 	pause  time.Duration // between questions to a leader that is not ready
 
 	// mu guards the list of connections, not their use: a connection orders
 	// its own requests. Nobody dials while holding it.
 	mu struct {
 		sync.Mutex
-		conns  map[string]*wire.Client // by address; anyBroker for the mirror requests
-		closed bool
+		conns   map[string]*wire.Client // by address; anyBroker for the mirror requests
+		control *control
+		retired map[*control]struct{} // replaced while in use
+		closed  bool
+
+		// What was learnt of the source, for the day when its brokers move (where.go).
+		id    string                   // of the cluster, "" if it was never told
+		known map[int32]sdk.BrokerAddr // its brokers, as the last answer has them
+		last  string                   // the address that answered last
 	}
 }
 
@@ -70,25 +77,24 @@ func Open(props map[string]string, o Options) (*Cluster, error) {
 		o.Logger.Warn("mirror config has no effect", "config", w)
 	}
 	config.Dial = o.Dial
-	opts := append(config.KgoOpts(),
-		kgo.ClientID(o.ClientID),
-		kgo.DisableClientMetrics(), // nothing is pushed to a source (W21)
-		kgo.RequestRetries(2),
-		kgo.RetryTimeout(config.RequestTimeout),
-	)
-	client, err := kgo.NewClient(opts...)
-	if err != nil {
-		return nil, fmt.Errorf("source client: %w", err)
-	}
 	c := &Cluster{
 		config: config,
 		dialer: config.Dialer(o.ClientID),
 		logger: o.Logger,
-		client: client,
-		admin:  kadm.NewClient(client),
-		pause:  300 * time.Millisecond,
+		opts: append(config.KgoOpts(),
+			kgo.ClientID(o.ClientID),
+			kgo.DisableClientMetrics(), // nothing is pushed to a source (W21)
+			kgo.RequestRetries(2),
+			kgo.RetryTimeout(config.RequestTimeout),
+		),
+		pause: 300 * time.Millisecond,
 	}
 	c.mu.conns = map[string]*wire.Client{}
+	c.mu.retired = map[*control]struct{}{}
+	c.mu.id = o.ClusterID
+	if c.mu.control, err = c.newControl(nil); err != nil {
+		return nil, fmt.Errorf("source client: %w", err)
+	}
 	return c, nil
 }
 
@@ -97,55 +103,41 @@ func Open(props map[string]string, o Options) (*Cluster, error) {
 func (c *Cluster) Close() error {
 	c.mu.Lock()
 	c.mu.closed = true
-	conns := c.mu.conns
-	c.mu.conns = nil
+	conns, controls := c.mu.conns, []*control{c.mu.control}
+	for retired := range c.mu.retired {
+		controls = append(controls, retired)
+	}
+	c.mu.conns, c.mu.retired = nil, nil
 	c.mu.Unlock()
 	for _, conn := range conns {
 		conn.Close()
 	}
-	c.client.Close()
+	for _, control := range controls {
+		control.client.Close()
+	}
 	return nil
 }
 
 // ID asks the source for its cluster id over a new connection: it is the first
 // thing asked of a mirror's source, and its errors are the operator's first
-// answer. Each bootstrap address is tried; the most telling failure counts.
+// answer. Each bootstrap address is tried, and then where its brokers were; the
+// most telling failure counts. The answer also says where the brokers are now.
 func (c *Cluster) ID(ctx context.Context) (string, error) {
-	conn, err := c.dialAny(ctx)
+	conn, err := c.dialAny(ctx, true)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	req := kmsg.NewPtrMetadataRequest()
-	req.Topics = []kmsg.MetadataRequestTopic{} // none
-	resp, err := conn.Request(ctx, req)
+	resp, err := askCluster(ctx, conn)
 	if err != nil {
 		return "", fail(conn.Addr(), "cluster id", err)
 	}
-	id := resp.(*kmsg.MetadataResponse).ClusterID
+	id := resp.ClusterID
 	if id == nil || *id == "" {
 		return "", fail(conn.Addr(), "cluster id", errors.New("source tells none"))
 	}
+	c.learn(*id, brokersOf(resp), nil)
 	return *id, nil
-}
-
-// dialAny connects to the first bootstrap address that answers.
-func (c *Cluster) dialAny(ctx context.Context) (*wire.Client, error) {
-	var worst error
-	for _, addr := range c.config.Bootstrap {
-		conn, err := c.dialer.Dial(ctx, addr)
-		if err == nil {
-			return conn, nil
-		}
-		err = fail(addr, "connect", err)
-		if worst == nil || ErrorClass(worst) == Unreachable && ErrorClass(err) != Unreachable {
-			worst = err
-		}
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	return nil, worst
 }
 
 // adminFailed makes the *Error of a franz-go request. Where that library only
@@ -156,7 +148,7 @@ func (c *Cluster) adminFailed(ctx context.Context, op string, err error) error {
 	if err == nil || errors.As(err, &dial) || ctx.Err() != nil || !isNetwork(err) {
 		return fail("", op, err)
 	}
-	conn, dialErr := c.dialAny(ctx)
+	conn, dialErr := c.dialAny(ctx, false)
 	if dialErr != nil {
 		return dialErr
 	}
@@ -190,7 +182,7 @@ func (c *Cluster) with(ctx context.Context, addr, op string, fn func(*wire.Clien
 
 // alone is with on a connection of its own, to any broker.
 func (c *Cluster) alone(ctx context.Context, addr, op string, fn func(*wire.Client) error) error {
-	conn, err := c.dialAny(ctx)
+	conn, err := c.dialAny(ctx, false)
 	if err == nil {
 		addr = conn.Addr()
 		err = fn(conn)
@@ -215,9 +207,9 @@ func (c *Cluster) conn(ctx context.Context, addr string) (conn *wire.Client, kep
 		return conn, true, nil
 	}
 	if addr == anyBroker {
-		conn, err = c.dialAny(ctx)
+		conn, err = c.dialAny(ctx, false)
 	} else {
-		conn, err = c.dialer.Dial(ctx, addr)
+		conn, err = c.dial(ctx, addr)
 	}
 	if err != nil {
 		return nil, false, err

@@ -6,11 +6,15 @@
 // A [Cluster] is made from one mirror's configs and holds three kinds of
 // connections, all with that mirror's security settings and no others (W19):
 //
-//   - one franz-go client for the control plane (metadata, configs, groups);
+//   - one franz-go client for the control plane (metadata, configs, groups), which is
+//     replaced when the source's brokers have moved (where.go);
 //   - one plain request/response connection per broker that was asked for
 //     offsets or epoch ends, and one to any broker for the mirror requests;
 //   - fetch sessions, opened through [Cluster.Transport] and owned by whoever
 //     opened them.
+//
+// A broker is asked for the cluster's id before anything else: addresses go to other
+// clusters.
 //
 // The fetch session ([kafkaSession]) encodes requests with kmsg and parses the
 // answers itself, field by field from the socket, because a whole response in

@@ -20,7 +20,9 @@ type Group struct {
 // Groups lists the groups of all brokers, sorted by id. If some brokers do not
 // answer, the groups of the others are returned together with the error.
 func (c *Cluster) Groups(ctx context.Context) ([]Group, error) {
-	listed, err := c.admin.ListGroups(ctx)
+	control, done := c.use()
+	defer done()
+	listed, err := control.admin.ListGroups(ctx)
 	var groups []Group
 	for _, g := range listed.Sorted() {
 		groups = append(groups, Group{ID: g.Group, State: g.State, Protocol: g.ProtocolType})
@@ -45,7 +47,9 @@ func (c *Cluster) GroupOffsets(ctx context.Context, group string) ([]GroupOffset
 	op := "offsets of group " + group
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.Group = group // franz-go asks the coordinator, and spells it as Groups from v8 on
-	resp, err := req.RequestWith(ctx, c.client)
+	control, done := c.use()
+	defer done()
+	resp, err := req.RequestWith(ctx, control.client)
 	if err != nil {
 		return nil, c.adminFailed(ctx, op, err)
 	}

@@ -55,16 +55,19 @@ func (c *Cluster) Metadata(ctx context.Context, topics []string) (*Metadata, err
 		t.Topic = kmsg.StringPtr(name)
 		req.Topics = append(req.Topics, t)
 	}
-	resp, err := req.RequestWith(ctx, c.client)
+	control, done := c.use()
+	defer done()
+	resp, err := req.RequestWith(ctx, control.client)
 	if err != nil {
 		return nil, c.adminFailed(ctx, "metadata", err)
 	}
-	m := &Metadata{Brokers: make(map[int32]sdk.BrokerAddr, len(resp.Brokers)), Topics: make(map[string]*Topic, len(resp.Topics))}
+	if err := c.same(control, resp); err != nil {
+		return nil, fail("", "metadata", err)
+	}
+	m := &Metadata{Brokers: brokersOf(resp), Topics: make(map[string]*Topic, len(resp.Topics))}
 	if resp.ClusterID != nil {
 		m.ClusterID = *resp.ClusterID
-	}
-	for _, b := range resp.Brokers {
-		m.Brokers[b.NodeID] = sdk.BrokerAddr{ID: b.NodeID, Host: b.Host, Port: b.Port}
+		c.learn(m.ClusterID, m.Brokers, control)
 	}
 	for i := range resp.Topics {
 		if t := &resp.Topics[i]; t.Topic != nil {
@@ -138,7 +141,9 @@ func (c *Cluster) topicConfigs(ctx context.Context, topics []string, out map[str
 		r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeTopic, name
 		req.Resources = append(req.Resources, r)
 	}
-	resp, err := req.RequestWith(ctx, c.client)
+	control, done := c.use()
+	defer done()
+	resp, err := req.RequestWith(ctx, control.client)
 	if err != nil {
 		return c.adminFailed(ctx, "topic configs", err)
 	}

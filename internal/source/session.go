@@ -25,7 +25,7 @@ func (t *kafkaTransport) Name() string { return "kafka" }
 
 // Open connects to a broker. Its errors are *Error.
 func (t *kafkaTransport) Open(ctx context.Context, broker sdk.BrokerAddr) (sdk.Session, error) {
-	client, err := t.c.dialer.Dial(ctx, broker.Addr())
+	client, err := t.c.dial(ctx, broker.Addr())
 	if err != nil {
 		return nil, fail(broker.Addr(), "connect", err)
 	}

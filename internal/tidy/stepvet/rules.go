@@ -59,6 +59,7 @@ var ours = rules{
 		{"internal/source/session.go", "time.Now", "deadlines of a socket, as in internal/kafka, and the throttle that a source asked of this connection"},
 		{"internal/source/session.go", "time.NewTimer", "waits out that throttle; tests of it run in a synctest bubble"},
 		{"internal/source/session.go", "time.Until", "as above"},
+		{"internal/source/where.go", "time.Until", "shares out what a context leaves, whose deadline is a moment of the machine's clock"},
 		{"internal/source/offsets.go", "time.NewTimer", "pause between two tries on a real connection; tests of it run in a synctest bubble"},
 		{"internal/quota/rules.go", "range over a map in newRules", "each quota goes to a place of its own"},
 		{"internal/kafka/fetchsession.go", "rand.Int32", "the id of a fetch session, told to one client; no decision depends on it"},
