@@ -183,6 +183,9 @@ func runCrash(t *testing.T, w crashWorkload, seed uint64, tally *crashTally) {
 	r := &crashRun{t: t, rng: newRng(seed), fs: newCrashFS(), now: 1_000_000}
 	r.copies = r.rng.IntN(4) == 0
 	r.o = testOptions(nil)
+	if seed%2 == 0 {
+		r.o.together = 1 // as in a crowd
+	}
 	r.o.IndexInterval, r.o.tail = []int64{1, 500}[r.rng.IntN(2)], 4
 	r.c = Config{SegmentBytes: []int64{700, 2500}[r.rng.IntN(2)], RetentionMs: -1, RetentionBytes: -1}
 	if w.setup != nil {

@@ -28,7 +28,8 @@
 //
 // Appends are the caller's goroutine, and so are reads. The store has four
 // goroutines, and workers of the flusher while somebody waits for a sync: each takes
-// a log, syncs it for all who asked until then, and calls them back. The flusher
+// a log, syncs it for all who asked until then, and calls them back; of a crowd of logs
+// one worker takes all, and syncs the file system (flushtogether.go). The flusher
 // itself syncs the rest and writes the watermarks down on a timer. Writeback has the
 // kernel begin with what the flusher will want. The watcher looks
 // whether the disk has room and answers, and tells when Health changes. The

@@ -3,6 +3,7 @@ package segment
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -33,6 +34,12 @@ type flusher struct {
 	stop  chan struct{}
 	done  chan struct{}
 
+	// whole makes all of the named files and directories durable, and perhaps others;
+	// nil: there is no such call here. See flushtogether.go.
+	whole   func(names []string) error
+	wholeFD *os.File     // what it needs; nil: nothing
+	dirty   func() int64 // bytes that may have to be written by it; nil: nobody else's
+
 	// indexGrew says that summaries wait in the index' memory. A checkpoint then
 	// flushes it, so that recovery has little to walk.
 	indexGrew atomic.Bool
@@ -44,6 +51,7 @@ type flusher struct {
 		dirty   []*Log // logs with unsynced bytes
 		marks   []*Log // logs with unwritten marks
 		closed  bool
+		took    weights
 	}
 	workers sync.WaitGroup
 }
@@ -56,7 +64,17 @@ type flushes struct {
 }
 
 func newFlusher(s *Store) *flusher {
-	return &flusher{store: s, stop: make(chan struct{}), done: make(chan struct{})}
+	f := &flusher{store: s, stop: make(chan struct{}), done: make(chan struct{})}
+	if !s.disk.real {
+		f.whole = s.disk.syncNamed
+	} else if fd := wholeFS(s.o.Dir); fd != nil {
+		f.wholeFD, f.dirty = fd, unwritten
+		f.whole = func([]string) error {
+			defer s.disk.stalls.begin(syncHint).end()
+			return syncWhole(fd)
+		}
+	}
+	return f
 }
 
 // Flush makes everything appended before the call durable, and then calls done
@@ -95,23 +113,76 @@ func (f *flusher) work() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for len(f.mu.ready) > 0 {
+		if f.togetherLocked() {
+			f.workTogether()
+			continue
+		}
 		l := f.mu.ready[0]
 		f.mu.ready = slices.Delete(f.mu.ready, 0, 1)
 		waiting := l.flushes.waiting
 		l.flushes.waiting, l.flushes.spare = l.flushes.spare, nil
 		f.mu.Unlock()
+		began := f.store.o.Clock.Now()
 		err := l.sync()
-		for _, done := range waiting {
-			done(err)
-		}
-		clear(waiting)
+		took := f.store.o.Clock.Now().Sub(began)
+		answer(waiting, err)
 		f.mu.Lock()
-		l.flushes.spare = waiting[:0]
-		if l.flushes.taken = len(l.flushes.waiting) > 0; l.flushes.taken {
-			f.mu.ready = append(f.mu.ready, l)
-		}
+		recent(&f.mu.took.one, took)
+		f.answeredLocked(l, waiting)
 	}
 	f.mu.workers--
+}
+
+// togetherLocked tells whether those who are ready are synced together.
+func (f *flusher) togetherLocked() bool {
+	n := len(f.mu.ready)
+	return f.whole != nil && n >= f.store.o.together && f.mu.took.together(n) && (f.dirty == nil || f.dirty() <= togetherDirty)
+}
+
+// workTogether syncs all logs that are ready. The flusher's mu is held, but not while it
+// works.
+func (f *flusher) workTogether() {
+	logs := f.mu.ready
+	f.mu.ready = nil
+	waiting := make([][]func(error), len(logs))
+	for i, l := range logs {
+		waiting[i] = l.flushes.waiting
+		l.flushes.waiting, l.flushes.spare = l.flushes.spare, nil
+	}
+	f.mu.Unlock()
+	errs, alone, took := f.syncTogether(logs)
+	for i := range logs {
+		if !alone[i] {
+			answer(waiting[i], errs[i])
+		}
+	}
+	for i, l := range logs {
+		if alone[i] {
+			answer(waiting[i], l.sync())
+		}
+	}
+	f.mu.Lock()
+	if took > 0 {
+		recent(&f.mu.took.whole, took)
+	}
+	for i, l := range logs {
+		f.answeredLocked(l, waiting[i])
+	}
+}
+
+func answer(waiting []func(error), err error) {
+	for _, done := range waiting {
+		done(err)
+	}
+	clear(waiting)
+}
+
+// answeredLocked takes back a log whose flush was answered; who came meanwhile is next.
+func (f *flusher) answeredLocked(l *Log, buffer []func(error)) {
+	l.flushes.spare = buffer[:0]
+	if l.flushes.taken = len(l.flushes.waiting) > 0; l.flushes.taken {
+		f.mu.ready = append(f.mu.ready, l)
+	}
 }
 
 func (f *flusher) addDirty(l *Log) {
@@ -169,6 +240,9 @@ func (f *flusher) close() {
 	f.mu.Unlock()
 	close(f.stop)
 	<-f.done
+	if f.wholeFD != nil {
+		_ = f.wholeFD.Close() // nothing was written to it
+	}
 }
 
 // syncAll syncs logs a few at a time.
@@ -286,40 +360,24 @@ func (l *Log) sync() error {
 // syncOnce syncs what is unsynced. again means that a truncation came between
 // and nothing is known.
 func (l *Log) syncOnce() (again bool, err error) {
-	type part struct {
-		seg  *segment
-		size int64
-	}
-	var few [4]part
-	parts := few[:0]
-	l.mu.RLock()
-	cuts, names, end, newDir, proof := l.cuts.Load(), l.mu.names, l.mu.end, l.mu.newDir, l.proofLocked()
-	for i := len(l.mu.segments) - 1; i >= 0; i-- {
-		s := l.mu.segments[i]
-		if s.synced < s.size {
-			parts = append(parts, part{s, s.size})
-		} else if s.size > 0 {
-			break // all before it were synced with it
-		}
-	}
-	l.mu.RUnlock()
-	if len(parts) == 0 && names == 0 && end <= l.durable.Load() {
+	u := l.unsynced()
+	if !u.any() {
 		return false, nil
 	}
 	began := l.store.o.Clock.Now()
-	if newDir {
+	if u.newDir {
 		if err := l.store.disk.syncDir(l.store.disk.PathDir(l.dir)); err != nil {
 			return false, err
 		}
 	}
-	if names > 0 {
+	if u.dirNames > 0 {
 		if err := l.store.disk.syncDir(l.dir); err != nil {
 			return false, err
 		}
 	}
 	invariants.Fault("segment.beforeSync")
-	for i := len(parts) - 1; i >= 0; i-- { // oldest first
-		h, err := l.store.files.acquire(parts[i].seg)
+	for i := len(u.parts) - 1; i >= 0; i-- { // oldest first
+		h, err := l.store.files.acquire(u.parts[i].seg)
 		if errors.Is(err, ErrClosed) {
 			continue // deleted meanwhile: nothing of it has to be kept
 		}
@@ -339,28 +397,72 @@ func (l *Log) syncOnce() (again bool, err error) {
 	}
 	invariants.Fault("segment.afterSync")
 	flushSeconds.Update(l.store.o.Clock.Now().Sub(began).Seconds())
+	return l.synced(u), nil
+}
 
+// pending is what of a log is not durable at one moment. Its syncing is held from then
+// on until it was said to be synced.
+type pending struct {
+	cuts     uint64
+	dirNames uint64 // in the log's directory
+	newDir   bool   // the log's directory is itself a new name
+	end      int64
+	durable  int64
+	proof    proof
+	few      [4]pendingPart
+	parts    []pendingPart // newest first
+}
+
+type pendingPart struct {
+	seg  *segment
+	size int64
+}
+
+func (l *Log) unsynced() *pending {
+	u := &pending{}
+	u.parts = u.few[:0]
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	u.cuts, u.dirNames, u.end, u.newDir, u.proof = l.cuts.Load(), l.mu.names, l.mu.end, l.mu.newDir, l.proofLocked()
+	for i := len(l.mu.segments) - 1; i >= 0; i-- {
+		s := l.mu.segments[i]
+		if s.synced < s.size {
+			u.parts = append(u.parts, pendingPart{s, s.size})
+		} else if s.size > 0 {
+			break // all before it were synced with it
+		}
+	}
+	u.durable = l.durable.Load()
+	return u
+}
+
+// any tells whether there is something to sync.
+func (u *pending) any() bool { return len(u.parts) > 0 || u.dirNames > 0 || u.end > u.durable }
+
+// synced notes that it is durable. again means that a truncation came between and
+// nothing is known.
+func (l *Log) synced(u *pending) (again bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.cuts.Load() != cuts {
-		return !l.mu.closed, nil
+	if l.cuts.Load() != u.cuts {
+		return !l.mu.closed
 	}
-	for _, p := range parts {
+	for _, p := range u.parts {
 		p.seg.synced = max(p.seg.synced, p.size)
 		if p.seg.synced == p.seg.size {
 			p.seg.dirty.Store(false)
 		}
 	}
-	l.mu.names -= names
-	if newDir {
+	l.mu.names -= u.dirNames
+	if u.newDir {
 		l.mu.newDir = false
 	}
-	if durable := l.durable.Load(); end >= durable {
-		l.durable.Store(end)
-		l.mu.proof = proof
-		if end > durable {
+	if durable := l.durable.Load(); u.end >= durable {
+		l.durable.Store(u.end)
+		l.mu.proof = u.proof
+		if u.end > durable {
 			l.noteMark()
 		}
 	}
-	return false, nil
+	return false
 }

@@ -94,7 +94,8 @@ type Options struct {
 	// index has lost. Default 4.
 	HistoryReaders int
 
-	wrap func(dataFile) dataFile // tests make files fail
+	wrap     func(dataFile) dataFile // tests make files fail
+	together int                     // logs from which on one sync may do for all; default togetherFrom
 
 	tail   int        // index entries of an active segment kept in memory; default tailMax
 	inline int64      // bytes of history that are walked while everybody waits; default 1 MiB, negative: none
@@ -111,6 +112,9 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.FlushInterval == 0 {
 		o.FlushInterval = time.Second
+	}
+	if o.together == 0 {
+		o.together = togetherFrom
 	}
 	if o.CheckpointInterval == 0 {
 		o.CheckpointInterval = 5 * time.Second

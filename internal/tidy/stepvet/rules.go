@@ -26,7 +26,7 @@ var ours = rules{
 	seamPackages: strings.Fields(`segment pipeline internal/partition internal/isr internal/mirror internal/group internal/txn
 		internal/controller internal/metadata internal/producer internal/epoch internal/record internal/source internal/kafka internal/quota`),
 	diskFree:  []string{"segment"},
-	diskLayer: []string{"segment/files.go", "segment/sync_linux.go", "segment/sync_other.go", "segment/scrub_linux.go"},
+	diskLayer: []string{"segment/files.go", "segment/sync_linux.go", "segment/sync_other.go", "segment/scrub_linux.go", "segment/wholefs_linux.go"},
 	stepFiles: strings.Fields(`internal/quota/window.go internal/quota/rules.go internal/metadata/quota.go internal/controller/decide_quota.go
 		internal/controller/codec_quota.go internal/authz/index.go internal/authz/principal.go internal/metadata/acl.go internal/controller/decide_acl.go internal/controller/codec_acl.go
 		internal/isr/ internal/epoch/ internal/record/ internal/producer/
