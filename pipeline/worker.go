@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockstep-kafka/lockstep/internal/clock"
@@ -88,6 +89,8 @@ type Worker struct {
 		poked     bool
 		parked    Interrupter // the session while a fetch is under way
 	}
+
+	hears atomic.Bool // see Hears
 
 	// The rest belongs to the worker's goroutine.
 	session  sdk.Session // nil: not connected
@@ -299,7 +302,12 @@ func (w *Worker) connect() bool {
 	return true
 }
 
+// Hears tells whether the source broker has answered on the connection that there is. One
+// that has broken is known at once, long before an answer is overdue.
+func (w *Worker) Hears() bool { return w.hears.Load() }
+
 func (w *Worker) hangUp() {
+	w.hears.Store(false)
 	if w.session != nil {
 		w.session.Close()
 		w.session = nil
@@ -349,6 +357,7 @@ func (w *Worker) finish(err error) {
 	}
 	if err == nil {
 		w.proven, w.refusals = true, 0
+		w.hears.Store(true)
 		w.confirm()
 		w.rotate()
 		if w.o.Settle != nil {

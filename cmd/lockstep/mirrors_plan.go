@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,22 @@ type stopPlan struct {
 	// GroupsSyncedSeconds is how long ago the group offsets of each mirror were last
 	// synchronised; a mirror that is not in it never did, or nobody could say.
 	GroupsSyncedSeconds map[string]float64 `json:"groupsSyncedSeconds"`
+	Total               plannedLoss        `json:"total"`
+}
+
+// plannedLoss sums the partitions up. What a source acknowledged after its last answer
+// nobody here can know: LostRecords never covers it, and SinceRecords only guesses it.
+type plannedLoss struct {
+	LostRecords int64 `json:"lostRecords"`
+	AtLeast     bool  `json:"atLeast"`           // some source does not answer now
+	Unknown     int   `json:"unknownPartitions"` // whose source has never answered, and is in no sum
+	// HeardSeconds are the least and the greatest time since a source last answered; null
+	// is never.
+	HeardSeconds []float64 `json:"sourceHeardSeconds"`
+	// SinceRecords is null where no partition's is known.
+	SinceRecords     *float64 `json:"sinceRecords"`
+	RecordsPerSecond float64  `json:"sourceRecordsPerSecond"`
+	OpenTransactions int32    `json:"openTransactions"`
 }
 
 // plannedPartition is what a failover would do to one partition. Everything that is
@@ -35,6 +52,14 @@ type plannedPartition struct {
 	// is unknown. AtLeast: it does not answer now, so there may be more.
 	LostRecords *int64 `json:"lostRecords"`
 	AtLeast     bool   `json:"atLeast"`
+	// SourceEnd is where the source's log ended when it last answered; null is unknown.
+	// LostRecords are those from our end up to it.
+	SourceEnd *int64 `json:"sourceEnd"`
+	// RecordsPerSecond is what the source took before it last answered, and SinceRecords
+	// what it will have taken since if it went on like that: an estimate, too high where it
+	// has died meanwhile. They are lost too. Null is unknown.
+	RecordsPerSecond *float64 `json:"sourceRecordsPerSecond"`
+	SinceRecords     *float64 `json:"sinceRecords"`
 	// LostSeconds: what is lost was written in the last so many seconds; null is
 	// unknown.
 	LostSeconds      *float64 `json:"lostSeconds"`
@@ -85,11 +110,17 @@ func stopPlanOf(rows []describedPartition, syncs []describedSync) stopPlan {
 			p.Source, p.SourceHeardSeconds, p.OpenTransactions, p.end = known.Contact, r.SourceHeardSeconds, known.OpenTransactions, known.LogEnd
 			p.LostSeconds, p.AtLeast = r.LagSeconds, known.Contact == "unknown" || known.Contact == "stale"
 			if known.SourceSeen >= 0 && known.LogEnd >= 0 {
-				lost := max(0, known.SourceSeen-known.LogEnd)
-				p.LostRecords = &lost
+				lost, end := max(0, known.SourceSeen-known.LogEnd), known.SourceSeen
+				p.LostRecords, p.SourceEnd = &lost, &end
+			}
+			if known.MilliRate >= 0 && known.HeardMillis >= 0 {
+				rate := float64(known.MilliRate) / 1000
+				since := rate * float64(known.HeardMillis) / 1000
+				p.RecordsPerSecond, p.SinceRecords = &rate, &since
 			}
 		}
 		plan.Partitions = append(plan.Partitions, p)
+		plan.Total.add(p)
 	}
 	for _, s := range syncs {
 		if s.Sync == "groups" && s.LastSuccessSeconds != nil && mirrors[s.Mirror] {
@@ -97,6 +128,29 @@ func stopPlanOf(rows []describedPartition, syncs []describedSync) stopPlan {
 		}
 	}
 	return plan
+}
+
+func (t *plannedLoss) add(p plannedPartition) {
+	t.OpenTransactions += p.OpenTransactions
+	if p.LostRecords == nil {
+		t.Unknown++
+		return
+	}
+	t.LostRecords += *p.LostRecords
+	t.AtLeast = t.AtLeast || p.AtLeast
+	if h := p.SourceHeardSeconds; h != nil {
+		if t.HeardSeconds == nil {
+			t.HeardSeconds = []float64{*h, *h}
+		}
+		t.HeardSeconds[0], t.HeardSeconds[1] = min(t.HeardSeconds[0], *h), max(t.HeardSeconds[1], *h)
+	}
+	if p.SinceRecords != nil {
+		if t.SinceRecords == nil {
+			t.SinceRecords = new(float64)
+		}
+		*t.SinceRecords += *p.SinceRecords
+		t.RecordsPerSecond += *p.RecordsPerSecond
+	}
 }
 
 func unreadGroups(c *mirrorsClient, partitions []plannedPartition) ([]plannedGroup, error) {
@@ -156,7 +210,7 @@ func eachGroup(c *mirrorsClient, take func(name, state string, offsets map[parti
 }
 
 var (
-	planColumns  = []column{{"MIRROR", 30}, {"TOPIC", 40}, {"PARTITION", 10}, {"STATE", 13}, {"SOURCE", 8}, {"HEARD-SECONDS", 13}, {"LOST-RECORDS", 12}, {"LOST-SECONDS", 12}, {"OPEN-TRANSACTIONS", 17}}
+	planColumns  = []column{{"MIRROR", 30}, {"TOPIC", 40}, {"PARTITION", 10}, {"STATE", 13}, {"SOURCE", 8}, {"HEARD-SECONDS", 13}, {"LOST-RECORDS", 12}, {"SINCE-THEN", 10}, {"LOST-SECONDS", 12}, {"OPEN-TRANSACTIONS", 17}}
 	groupColumns = []column{{"GROUP", 40}, {"STATE", 20}, {"PARTITIONS", 10}, {"UNREAD", 10}}
 )
 
@@ -170,15 +224,46 @@ func (p plannedPartition) lost() string {
 	return strconv.FormatInt(*p.LostRecords, 10)
 }
 
+// about is an estimate of records, rounded up.
+func about(records *float64) string {
+	if records == nil {
+		return "?"
+	}
+	return "~" + strconv.FormatFloat(math.Ceil(*records), 'f', 0, 64)
+}
+
+// print never says that nothing is lost: only the source knows what it has acknowledged
+// since it last answered.
+func (t plannedLoss) print(w io.Writer, partitions int) {
+	word := ""
+	if t.AtLeast || t.Unknown > 0 {
+		word = "at least "
+	}
+	fmt.Fprintf(w, "Lost with --stop: %s%d record(s) that the source is known to have, in %d partition(s)", word, t.LostRecords, partitions)
+	if t.Unknown > 0 {
+		fmt.Fprintf(w, "; unknown for %d of them, whose source has not answered yet", t.Unknown)
+	}
+	fmt.Fprintln(w, ".")
+	if t.HeardSeconds != nil {
+		fmt.Fprintf(w, "It told so %.1f to %.1f s ago. What it has acknowledged since is lost too: ", t.HeardSeconds[0], t.HeardSeconds[1])
+		if t.SinceRecords == nil {
+			fmt.Fprintln(w, "nobody here knows how much.")
+		} else {
+			fmt.Fprintf(w, "%s record(s) if it went on taking %.0f a second; nobody here knows.\n", strings.Replace(about(t.SinceRecords), "~", "about ", 1), math.Ceil(t.RecordsPerSecond))
+		}
+	}
+	if t.AtLeast {
+		fmt.Fprintln(w, "The source does not answer: all that is lost is of the LOST-SECONDS.")
+	}
+	fmt.Fprintf(w, "Aborted: %d open transaction(s).\n\n", t.OpenTransactions)
+}
+
 func (p stopPlan) print(w io.Writer) {
 	if len(p.Partitions) == 0 {
 		fmt.Fprintln(w, "Nothing to stop: no partition that is not STOPPED. Nothing was changed.")
 		return
 	}
 	printHead(w, planColumns)
-	var records int64
-	var transactions int32
-	atLeast, unknown := false, 0
 	for _, r := range p.Partitions {
 		lostSeconds := "?"
 		if r.LostSeconds != nil {
@@ -189,30 +274,11 @@ func (p stopPlan) print(w io.Writer) {
 		}
 		printRow(w, planColumns, []string{
 			tail(r.Mirror, 30), tail(r.Topic, 40), strconv.Itoa(int(r.Partition)), r.State, r.Source,
-			secondsOrDash(r.SourceHeardSeconds), r.lost(), lostSeconds, strconv.Itoa(int(r.OpenTransactions)),
+			secondsOrDash(r.SourceHeardSeconds), r.lost(), about(r.SinceRecords), lostSeconds, strconv.Itoa(int(r.OpenTransactions)),
 		})
-		transactions += r.OpenTransactions
-		if r.LostRecords == nil {
-			unknown++
-			continue
-		}
-		records += *r.LostRecords
-		atLeast = atLeast || r.AtLeast
 	}
 	fmt.Fprintln(w)
-	word := ""
-	if atLeast || unknown > 0 {
-		word = "at least "
-	}
-	fmt.Fprintf(w, "Lost with --stop: %s%d record(s) in %d partition(s)", word, records, len(p.Partitions))
-	if unknown > 0 {
-		fmt.Fprintf(w, "; unknown for %d of them, whose source has not answered yet", unknown)
-	}
-	fmt.Fprintf(w, ".\n")
-	if atLeast {
-		fmt.Fprintln(w, "The source does not answer: what it took since is lost too, at most that of the LOST-SECONDS.")
-	}
-	fmt.Fprintf(w, "Aborted: %d open transaction(s).\n\n", transactions)
+	p.Total.print(w, len(p.Partitions))
 	p.printGroups(w)
 	fmt.Fprintln(w, "Nothing was changed.")
 }

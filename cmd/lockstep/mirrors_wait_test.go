@@ -179,6 +179,8 @@ func TestMirrorsPlan(t *testing.T) {
 	d.Mirrors[0].Topics[1].Partitions[0].Progress.OpenTransactions = 1
 	d.Mirrors[0].Topics[3].Partitions[0].Progress.Contact = "stale"
 	d.Mirrors[0].Topics[3].Partitions[0].Progress.LagMillis = 97000
+	d.Mirrors[0].Topics[1].Partitions[0].Progress.MilliRate = 20_000
+	d.Mirrors[0].Topics[3].Partitions[0].Progress.MilliRate = 2_500
 	d.Mirrors[0].Syncs = []wire.MirrorSync{{Task: "groups", AgeMillis: 34000}}
 
 	brokers := kmsg.NewPtrMetadataResponse()
@@ -198,14 +200,15 @@ func TestMirrorsPlan(t *testing.T) {
 
 	out, errOut, code := f.run("--bootstrap-server", f.addr(), "--stop", "--all", "--mirror", "m", "--plan")
 	want := "" +
-		"MIRROR                         TOPIC                                    PARTITION  STATE         SOURCE   HEARD-SECONDS LOST-RECORDS LOST-SECONDS OPEN-TRANSACTIONS\n" +
-		"m                              new                                      0          PREPARING     unknown  -             ?            ?            0\n" +
-		"m                              orders                                   0          MIRRORING     current  0.0           0            0            0\n" +
-		"m                              orders                                   1          MIRRORING     current  0.0           2            <=2.0        1\n" +
-		"m                              silent                                   0          FAILED        stale    95.2          >=12         <=97.0       0\n" +
+		"MIRROR                         TOPIC                                    PARTITION  STATE         SOURCE   HEARD-SECONDS LOST-RECORDS SINCE-THEN LOST-SECONDS OPEN-TRANSACTIONS\n" +
+		"m                              new                                      0          PREPARING     unknown  -             ?            ?          ?            0\n" +
+		"m                              orders                                   0          MIRRORING     current  0.0           0            ~0         0            0\n" +
+		"m                              orders                                   1          MIRRORING     current  0.0           2            ~1         <=2.0        1\n" +
+		"m                              silent                                   0          FAILED        stale    95.2          >=12         ~238       <=97.0       0\n" +
 		"\n" +
-		"Lost with --stop: at least 14 record(s) in 4 partition(s); unknown for 1 of them, whose source has not answered yet.\n" +
-		"The source does not answer: what it took since is lost too, at most that of the LOST-SECONDS.\n" +
+		"Lost with --stop: at least 14 record(s) that the source is known to have, in 4 partition(s); unknown for 1 of them, whose source has not answered yet.\n" +
+		"It told so 0.0 to 95.2 s ago. What it has acknowledged since is lost too: about 239 record(s) if it went on taking 23 a second; nobody here knows.\n" +
+		"The source does not answer: all that is lost is of the LOST-SECONDS.\n" +
 		"Aborted: 1 open transaction(s).\n" +
 		"\n" +
 		"GROUP                                    STATE                PARTITIONS UNREAD\n" +
@@ -222,7 +225,8 @@ func TestMirrorsPlan(t *testing.T) {
 		}
 	}
 	out, _, _ = f.run("--bootstrap-server", f.addr(), "--stop", "--all", "--mirror", "m", "--plan", "--json")
-	if !strings.Contains(out, `"lostRecords": 12`) || !strings.Contains(out, `"lostRecords": null`) || !strings.Contains(out, `"group": "readers"`) {
+	if !strings.Contains(out, `"lostRecords": 12`) || !strings.Contains(out, `"lostRecords": null`) || !strings.Contains(out, `"group": "readers"`) ||
+		!strings.Contains(out, `"sinceRecords": 238`) || !strings.Contains(out, `"sourceEnd": 100`) || !strings.Contains(out, `"unknownPartitions": 1`) {
 		t.Errorf("%s", out)
 	}
 }

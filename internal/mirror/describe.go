@@ -120,7 +120,7 @@ func describe(t *metadata.Topic, p *metadata.Partition, o wire.MirrorOffsets, kn
 	}
 	if d.State != metadata.StateStopped {
 		if d.Progress = o.Progress; d.Progress == nil { // its leader does not answer, or has just begun
-			d.Progress = &wire.MirrorProgress{Contact: string(ContactUnknown), SourceSeen: -1, LogEnd: -1, HeardMillis: -1, LagMillis: -1}
+			d.Progress = &wire.MirrorProgress{Contact: string(ContactUnknown), SourceSeen: -1, LogEnd: -1, HeardMillis: -1, LagMillis: -1, MilliRate: -1}
 		}
 	}
 	if !known || !copies(d.State) || o.SourceOffset < 0 {

@@ -184,22 +184,30 @@ func (p *peer) drainGroups(ctx context.Context, mirror *metadata.Mirror, topics 
 	p.log.Info("group offsets were synchronised before the failover", "took", p.m.o.Clock.Now().Sub(begin))
 }
 
-// answers tells whether the source is known to answer, here or at another leader of the
-// topics' partitions.
+// answers tells whether the source is known to answer: to a fetcher here, or where there
+// is none, to the last refresh. Fetchers notice first that it does not any more.
 func (p *peer) answers(topics []*metadata.Topic) bool {
+	asked := false
 	for _, t := range topics {
 		for _, mp := range t.Partitions {
-			if mp.Leader != p.m.o.NodeID || t.MirrorState(mp) != metadata.StateMirroring {
-				continue
-			}
 			r := p.m.replicaOf(nameKey{t.Name, mp.Index})
-			if r == nil {
+			if r == nil || mp.Leader != p.m.o.NodeID {
 				continue
 			}
-			if c, _ := r.sighting(p).judge(); c != ContactUnknown && c != ContactStale {
-				return true
+			switch t.MirrorState(mp) {
+			case metadata.StateMirroring:
+				if c, _ := r.sighting(p).judge(); c != ContactUnknown && c != ContactStale {
+					return true
+				}
+				asked = asked || r.attached()
+			case metadata.StateFailed:
+				m := t.MirrorPartition(mp)
+				asked = asked || (failure{message: m.ErrorMessage}).unreachable()
 			}
 		}
+	}
+	if asked {
+		return false
 	}
 	h := p.health[syncSource]
 	age := h.last.age(p.m.o.Clock.Now())

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"math"
 	"strconv"
 	"sync"
 	"time"
@@ -42,7 +43,7 @@ const (
 // sighting is what is known of a partition and its source, with the time.
 type sighting struct {
 	now      time.Time
-	fetching bool      // MIRRORING, with a fetcher in place: otherwise nobody is asked
+	fetching bool      // MIRRORING, with a fetcher that hears the source: otherwise nobody is asked
 	known    bool      // the source has answered; else only end counts
 	seen     int64     // its high watermark then
 	end      int64     // our log end now
@@ -50,6 +51,7 @@ type sighting struct {
 	caughtUp time.Time // when everything it had was here; zero: never
 	moved    time.Time // when either side's end last changed
 	newest   time.Time // greatest timestamp of a record here; zero: none
+	rate     float64   // records a second that the source took before it last answered, -1 unknown
 	patience time.Duration
 }
 
@@ -98,7 +100,46 @@ type lagView struct {
 		// caughtUp is when our log end last reached the source's high watermark,
 		// moved when either of them last changed.
 		caughtUp, moved time.Time
+		// marks are ends of the source at two earlier times, the older one first, from
+		// which its rate is reckoned.
+		marks [2]mark
 	}
+}
+
+// mark is the source's high watermark at some time.
+type mark struct {
+	end int64
+	at  time.Time
+}
+
+const (
+	// rateWindow is between two marks: a rate is that of one to two of them.
+	rateWindow = 5 * time.Second
+	// rateLeast is the shortest time that says something of a rate.
+	rateLeast = time.Second
+)
+
+// note takes an answer of the source for its rate.
+func (v *lagView) noteLocked(now mark) {
+	if v.mu.marks[1].at.IsZero() || now.end < v.mu.marks[1].end { // it begins, or the source lost records
+		v.mu.marks = [2]mark{{}, now}
+		return
+	}
+	if now.at.Sub(v.mu.marks[1].at) >= rateWindow {
+		v.mu.marks = [2]mark{v.mu.marks[1], now}
+	}
+}
+
+// rateLocked is how many records a second the source took before it last answered: the
+// larger of its rates since the two marks, because it tells what may be lost. -1 is unknown.
+func (v *lagView) rateLocked() float64 {
+	rate := -1.0
+	for _, m := range v.mu.marks {
+		if d := v.mu.pos.FetchedAt.Sub(m.at); !m.at.IsZero() && d >= rateLeast {
+			rate = max(rate, float64(max(0, v.mu.pos.SourceHighWatermark-m.end))/d.Seconds())
+		}
+	}
+	return rate
 }
 
 func (r *replica) remember(pos pipeline.Position) {
@@ -112,6 +153,7 @@ func (r *replica) remember(pos pipeline.Position) {
 		v.mu.moved = pos.FetchedAt
 	}
 	v.mu.pos, v.mu.valid = pos, true
+	v.noteLocked(mark{pos.SourceHighWatermark, pos.FetchedAt})
 	if pos.End >= pos.SourceHighWatermark {
 		v.mu.caughtUp = pos.FetchedAt
 	}
@@ -129,18 +171,19 @@ func (v *lagView) forgetSource() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.mu.pos, v.mu.valid, v.mu.caughtUp, v.mu.moved = pipeline.Position{}, false, time.Time{}, time.Time{}
+	v.mu.marks = [2]mark{}
 }
 
 // sighting is what this broker knows, as the leader of the partition, of its source.
 func (r *replica) sighting(source *peer) sighting {
-	s := sighting{now: r.m.o.Clock.Now(), patience: stalePatience + 3*source.fetchWait(), end: -1}
+	s := sighting{now: r.m.o.Clock.Now(), patience: stalePatience + 3*source.fetchWait(), end: -1, rate: -1}
 	if t := r.m.o.Controller.Image().TopicByID(r.id.topic); t.Partition(r.id.index) != nil {
-		s.fetching = t.MirrorState(t.Partition(r.id.index)) == metadata.StateMirroring && r.attached()
+		s.fetching = t.MirrorState(t.Partition(r.id.index)) == metadata.StateMirroring && r.hears()
 	}
 	v := &r.seen
 	v.mu.Lock()
 	s.known, s.seen = v.mu.valid, v.mu.pos.SourceHighWatermark
-	s.heard, s.caughtUp, s.moved = v.mu.pos.FetchedAt, v.mu.caughtUp, v.mu.moved
+	s.heard, s.caughtUp, s.moved, s.rate = v.mu.pos.FetchedAt, v.mu.caughtUp, v.mu.moved, v.rateLocked()
 	v.mu.Unlock()
 	p := r.m.o.Partitions.ByID(r.id.topic, r.id.index)
 	if p == nil || p.Log() == nil || !p.HistoryKnown() {
@@ -159,7 +202,10 @@ func (r *replica) sighting(source *peer) sighting {
 func (r *replica) progress(source *peer) *wire.MirrorProgress {
 	s := r.sighting(source)
 	c, lag := s.judge()
-	out := &wire.MirrorProgress{Contact: string(c), SourceSeen: -1, LogEnd: s.end, HeardMillis: -1, LagMillis: -1}
+	out := &wire.MirrorProgress{Contact: string(c), SourceSeen: -1, LogEnd: s.end, HeardMillis: -1, LagMillis: -1, MilliRate: -1}
+	if s.known && s.rate >= 0 {
+		out.MilliRate = int64(math.Ceil(1000 * s.rate))
+	}
 	if s.known {
 		out.SourceSeen, out.HeardMillis = s.seen, max(0, s.now.Sub(s.heard).Milliseconds())
 	}

@@ -88,7 +88,8 @@ type Options struct {
 	// Default 64.
 	Actions int
 	// Stops bounds the partitions that are failed over at the same time, beside
-	// those. Default 1024.
+	// those. Each holds one goroutine, and they share what they ask of the controller
+	// and of the disk: the next ones begin only when these are done. Default 8192.
 	Stops int
 	// FetchBytes bounds the bytes all fetchers hold at once. Default 64 MiB.
 	FetchBytes int64
@@ -130,7 +131,7 @@ func (o *Options) EnsureDefaults() {
 		o.Actions = 64
 	}
 	if o.Stops == 0 {
-		o.Stops = 1024
+		o.Stops = 8192
 	}
 	if o.FetchBytes == 0 {
 		o.FetchBytes = 64 << 20

@@ -205,6 +205,12 @@ func (r *replica) attached() bool {
 	return r.fetch.attached != nil
 }
 
+// hears tells whether the fetcher has a connection on which the source answers.
+func (r *replica) hears() bool {
+	a := r.current()
+	return a != nil && a.worker.Hears()
+}
+
 func (r *replica) current() *attachment {
 	r.fetch.Lock()
 	defer r.fetch.Unlock()

@@ -175,6 +175,13 @@ func (t *task) recordLast(p *partition.Partition) outcome {
 // raiseEpoch makes our leader epoch greater than least and waits until our
 // replica works in it.
 func (t *task) raiseEpoch(least int32) outcome {
+	p := t.r.m.o.Partitions.ByID(t.r.id.topic, t.r.id.index)
+	if p != nil {
+		// It is above already, mostly, and never falls: the controller has no say in that.
+		if info := p.Info(); info.Leader && info.LeaderEpoch > least {
+			return outcome{}
+		}
+	}
 	err, stopped := t.r.m.bumps.do(t.ctx, controller.Bump{Topic: t.r.id.topic, Partition: t.r.id.index, MinLeaderEpoch: least})
 	if stopped != nil {
 		return failed(stopped)

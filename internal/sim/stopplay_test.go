@@ -520,7 +520,7 @@ func TestPlayFourOperators(t *testing.T) {
 func TestPlayDeleteRacesStart(t *testing.T) {
 	t.Parallel()
 	deleted, started := 0, 0
-	for seed := range uint64(12) {
+	for seed := range uint64(36) {
 		p := begin(t, 120+seed, "a writes 2, b follows, b stops")
 		for _, what := range []string{"delete mirror", "start"} {
 			p.loop.after(p.loop.between(0, 10*time.Millisecond), nil, func() { p.wish(p.b, p.id, what) })

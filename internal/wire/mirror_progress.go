@@ -14,6 +14,9 @@ type MirrorProgress struct {
 	// unknown.
 	LagMillis        int64
 	OpenTransactions int32 // of the source, which a failover would abort
+	// MilliRate is how many records the source took in a thousand seconds before it last
+	// answered; 0 is none, and -1 not known.
+	MilliRate int64 // tag 0, without -1
 }
 
 func (p *MirrorProgress) code(c *mirrorCodec) {
@@ -23,7 +26,10 @@ func (p *MirrorProgress) code(c *mirrorCodec) {
 	c.int64(&p.HeardMillis)
 	c.int64(&p.LagMillis)
 	c.int32(&p.OpenTransactions)
-	c.tags()
+	if c.r != nil {
+		p.MilliRate = -1
+	}
+	c.tags(mirrorTag{0, p.MilliRate != -1, func(c *mirrorCodec) { c.int64(&p.MilliRate) }})
 }
 
 func progressTag(tag uint32, p **MirrorProgress) mirrorTag {
