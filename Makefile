@@ -102,8 +102,8 @@ net: build ## partitions and pauses of a cluster of three, then slow, half-open 
 failover: build ## kill -9 of controllers, leaders and all of a cluster with PARTITIONS (3000), CYCLES times: time until all can be written, memory
 	$(CLUSTERRUN) -run '^TestFailover$$' -args -cycles $(CYCLES) -partitions $(PARTITIONS) -seed $(SEED)
 
-failback: build ## two clusters of three: the source dies, failover, it comes back, failback, both ways, CYCLES times (20) with PARTITIONS (3000): lost, cut, divergent, times (SEED= repeats)
-	$(GO) test -tags torture -count=1 -timeout 180m -v ./fixtures/failback -run '^TestFailback$$' -args -cycles $(if $(filter file,$(origin CYCLES)),20,$(CYCLES)) -partitions $(PARTITIONS) -seed $(SEED)
+failback: build ## two clusters of three: the source dies, failover, it comes back, failback, both ways, CYCLES times (20) with PARTITIONS (3000): lost, cut, divergent, times (SEED= repeats; PROFILE=DIR keeps CPU profiles)
+	$(GO) test -tags torture -count=1 -timeout 180m -v ./fixtures/failback -run '^TestFailback$$' -args -cycles $(if $(filter file,$(origin CYCLES)),20,$(CYCLES)) -partitions $(PARTITIONS) -seed $(SEED) -profile "$(PROFILE)"
 
 soak: build ## the same for FOR (24h), with a fault every FAULT (1m) and a turn every TURN (1h), and no leaks, with PARTITIONS (3000)
 	$(GO) test -tags torture -count=1 -timeout 0 -v ./fixtures/failback -run '^TestSoak$$' -args -for $(or $(FOR),24h) -turn $(or $(TURN),1h) -fault $(or $(FAULT),1m) -partitions $(PARTITIONS) -seed $(SEED)
