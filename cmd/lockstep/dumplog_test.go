@@ -43,6 +43,8 @@ func dumpLog(t *testing.T, edit func([]byte) []byte, args ...string) (stdout, st
 	return strings.ReplaceAll(out.String(), dir, "DIR"), strings.ReplaceAll(errs.String(), dir, "DIR"), err
 }
 
+// MIR-387: the tool shows offsets, epoch, checksum, producer and kind of each batch, the
+// reset record of a mirror among them.
 func TestDumpLog(t *testing.T) {
 	out, _, err := dumpLog(t, nil, "--verify", "--records")
 	if err != nil {

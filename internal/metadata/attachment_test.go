@@ -51,6 +51,8 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
+// MIR-006: which names a mirror may have; one that is allowed is read back as it is, with
+// whatever is wanted of the topic behind it.
 func TestNames(t *testing.T) {
 	for name, ok := range map[string]bool{
 		"orders": true, "a.b_c-D9": true, "__consumer_offsets": true, "": false, ".": false, "..": false, "...": true,
@@ -67,9 +69,16 @@ func TestNames(t *testing.T) {
 	if ValidateTopicName(string(long)) == nil || ValidateTopicName(string(long[:249])) != nil {
 		t.Error("the limit is 249 characters")
 	}
-	for name, ok := range map[string]bool{"m": true, "m.paused": false, "m.removed": false, "m.paused.x": true, "..": false} {
+	for name, ok := range map[string]bool{
+		"m": true, "m.paused": false, "m.removed": false, "m.paused.x": true, "..": false, ".": false, "": false,
+		string(long): false, string(long[:249]): true, "a/b": false, "a:b": false, "a;b": false, "a b": false, "\u00e4": false,
+		"7": true, "m-7": true, "m-7-0": true, "7-m_8-9": true,
+	} {
 		if err := ValidateMirrorName(name); (err == nil) != ok {
 			t.Errorf("mirror %q: %v", name, err)
+		}
+		if a := (Attachment{name, DesiredStopped}); ok && ParseMirrorName(a.Value()) != a {
+			t.Errorf("%q is read back as %+v", a.Value(), ParseMirrorName(a.Value()))
 		}
 	}
 }

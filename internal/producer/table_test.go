@@ -153,6 +153,8 @@ func TestReset(t *testing.T) {
 	}
 }
 
+// MIR-242: producers that have been silent for too long are forgotten, but never one with an
+// open transaction, which goes on holding the last stable offset.
 func TestExpire(t *testing.T) {
 	x := apply(data(0, 0, 0, 1, false)) // at time 1000
 	if n := x.Expire(1000); n != 0 {
@@ -164,6 +166,9 @@ func TestExpire(t *testing.T) {
 	x = apply(data(0, 0, 0, 1, true))
 	if n := x.Expire(math.MaxInt64); n != 0 {
 		t.Error("an open transaction never expires (L10)")
+	}
+	if first, open := x.FirstUnstable(1); !open || first != 0 {
+		t.Errorf("it holds %d, %v", first, open)
 	}
 }
 
