@@ -198,14 +198,17 @@ func TestMirrorThrottle(t *testing.T) {
 		}
 		return n
 	}
-	if n := got(); n == pieces {
-		t.Error("what is throttled was as fast")
+	// However long a busy machine takes for anything: never more than the rate.
+	bounded := func(when string) {
+		t.Helper()
+		bytes, took, answer := float64(got()*size), time.Since(began), 65536+size
+		if bytes > 1.1*rate*took.Seconds()+float64(answer) {
+			t.Errorf("%s: %.0f bytes in %v", when, bytes, took)
+		}
 	}
+	bounded("the other topic is here")
 	w.until("three quarters", func() bool { return got() >= pieces*3/4 })
-	took, answer := time.Since(began), 65536+size
-	if bytes := float64(got() * size); bytes > 1.1*rate*took.Seconds()+float64(answer) {
-		t.Errorf("%.0f bytes in %v", bytes, took)
-	}
+	bounded("three quarters are here")
 	if d := w.partition("slow", 0); d.State != metadata.StateMirroring || d.RetryAttempt > 0 {
 		t.Errorf("%+v", d)
 	}
@@ -230,8 +233,7 @@ func TestCertificateExpires(t *testing.T) {
 		current.Store(&id.TLS)
 	}
 	w := newWorld(t, nil)
-	expires := time.Now().Add(5 * time.Second).Truncate(time.Second)
-	issue(expires)
+	issue(time.Now().Add(time.Hour))
 	line := &link{}
 	src := newSource(t, kfake.ListenFn(line.listen), kfake.SeedTopics(1, "orders"), kfake.TLS(&tls.Config{
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current.Load(), nil },
@@ -251,16 +253,32 @@ func TestCertificateExpires(t *testing.T) {
 	}))
 	w.start("m", "orders")
 	w.caughtUp("orders", 0, 1)
+	// Connections are made with a certificate that is good for a while: as short as this
+	// machine can do it in.
+	end := int64(1)
+	var expires time.Time
+	for validity, done := 3*time.Second, false; !done; validity *= 2 {
+		expires = time.Now().Add(validity).Truncate(time.Second)
+		issue(expires)
+		line.cut()
+		write()
+		end++
+		w.until("caught up, or too late", func() bool {
+			done = w.parts.Get("orders", 0).HighWatermark() == end && w.partition("orders", 0).State == metadata.StateMirroring
+			return done || time.Now().After(expires)
+		})
+	}
 	w.until("it has expired", func() bool { return time.Now().After(expires.Add(100 * time.Millisecond)) })
 	write()
-	w.caughtUp("orders", 0, 2)
+	end++
+	w.caughtUp("orders", 0, end)
 	line.cut()
 	if d := w.failed("orders", 0, "expired"); d.RetryAttempt == nonRetryable {
 		t.Errorf("%+v", d)
 	}
 	write()
 	issue(time.Now().Add(time.Hour))
-	w.caughtUp("orders", 0, 3)
+	w.caughtUp("orders", 0, end+1)
 	if w.cut() > 0 {
 		t.Error("something was cut")
 	}
