@@ -181,7 +181,7 @@ func decideFenceBrokers(img *metadata.Image, c fenceBrokers) ([]Change, error) {
 
 // decideUnfenceBroker lets a broker in that has caught up, and gives it what nobody
 // else can lead. Asked about a broker that is in already, it does what an
-// interrupted one left undone.
+// interrupted one left undone, and what waits for a word of it.
 func decideUnfenceBroker(img *metadata.Image, c unfenceBroker) ([]Change, error) {
 	cur, err := checkBrokerEpoch(img, c.BrokerEpoch)
 	if err != nil {
@@ -199,7 +199,7 @@ func decideUnfenceBroker(img *metadata.Image, c unfenceBroker) ([]Change, error)
 	r.eligible = func(id int32) bool { return id == c.ID && (cur.Fenced || !cur.ControlledShutdown) || others(id) }
 	for t := range img.AllTopics() {
 		for _, p := range t.Partitions {
-			if !slices.Contains(p.Replicas, c.ID) || p.Leader != metadata.NoLeader && len(p.LastKnownELR) == 0 {
+			if !slices.Contains(p.Replicas, c.ID) || p.Leader != metadata.NoLeader && len(p.LastKnownELR) == 0 && !joined(p) {
 				continue
 			}
 			ch := r.change(t, p)
@@ -208,6 +208,8 @@ func decideUnfenceBroker(img *metadata.Image, c unfenceBroker) ([]Change, error)
 			}
 			if later && c.Revision >= p.Revision && slices.Contains(ch.next.ISR, c.ID) {
 				ch.alive()
+				ch.there = c.ID
+				ch.completeReassignment()
 			}
 			changes = ch.put(changes)
 		}

@@ -30,7 +30,8 @@ func decideReassign(img *metadata.Image, c reassign) ([]Change, error) {
 }
 
 // original are the replicas before the reassignment under way, which is what a
-// cancellation goes back to, however often the target was changed.
+// cancellation goes back to, however often the target was changed. Those of a target
+// before that have to wait until they may go are none of them.
 func (c *change) original() []int32 { return minus(c.old.Replicas, c.old.AddingReplicas) }
 
 func (c *change) reassign(r reassign) error {
@@ -81,33 +82,42 @@ func (c *change) cancelReassignment() error {
 		return ErrNoReassignment
 	}
 	n := &c.next
-	n.Replicas, n.AddingReplicas, n.RemovingReplicas = c.original(), nil, nil
-	return c.shrinkTo(n.Replicas)
+	n.AddingReplicas, n.RemovingReplicas = nil, nil
+	return c.shrinkTo(c.original())
 }
 
-// shrinkTo takes replicas out of the ISR that are to go at once. What would leave
-// nobody behind who has every record is refused.
+// shrinkTo leaves a partition to some of its replicas; the others go at once, but for
+// those that have to wait (mayGo): they are being added and removed until then. What
+// would leave nobody behind who has every record is refused.
 func (c *change) shrinkTo(keep []int32) error {
 	n := &c.next
 	if isr := only(n.ISR, keep); len(isr) < len(n.ISR) {
 		if len(isr) == 0 || n.Leader != metadata.NoLeader && !slices.ContainsFunc(isr, c.eligible) {
 			return fmt.Errorf("%w: only %v are in sync, none of which would stay", ErrInvalidReplicaAssignment, n.ISR)
 		}
-		n.ISR = isr
 	}
-	if known := union(n.ELR, n.LastKnownELR); len(n.ISR) == 0 && len(known) > 0 && len(only(known, keep)) == 0 {
+	if known := c.known(); len(n.ISR) == 0 && len(known) > 0 && len(only(known, keep)) == 0 {
 		return fmt.Errorf("%w: nobody is in sync, and of %v, who had every record once, none would stay", ErrInvalidReplicaAssignment, known)
+	}
+	if gone := minus(c.old.Replicas, keep); !c.mayGo(gone) {
+		leaving := only(gone, c.known())
+		keep = union(keep, leaving)
+		n.AddingReplicas, n.RemovingReplicas = union(n.AddingReplicas, leaving), union(n.RemovingReplicas, leaving)
+	}
+	n.Replicas = keep
+	if isr := only(n.ISR, keep); len(isr) < len(n.ISR) {
+		n.ISR = isr
 	}
 	n.ELR, n.LastKnownELR = only(n.ELR, keep), only(n.LastKnownELR, keep)
 	c.removed()
 	return nil
 }
 
-// completeReassignment ends the move under way if every new replica is in sync, and
-// somebody is there to lead.
+// completeReassignment ends the move under way if every new replica is in sync,
+// somebody is there to lead, and who is to go may.
 func (c *change) completeReassignment() {
 	n := &c.next
-	if !n.Reassigning() || len(minus(n.AddingReplicas, n.ISR)) > 0 {
+	if !joined(n) || !c.mayGo(n.RemovingReplicas) {
 		return
 	}
 	isr := minus(n.ISR, n.RemovingReplicas)
@@ -118,6 +128,29 @@ func (c *change) completeReassignment() {
 	n.AddingReplicas, n.RemovingReplicas = nil, nil
 	c.removed()
 }
+
+// joined reports whether a move is under way in which nobody is waited for to get in sync.
+func joined(p *metadata.Partition) bool {
+	return p.Reassigning() && len(minus(minus(p.AddingReplicas, p.RemovingReplicas), p.ISR)) == 0
+}
+
+// mayGo reports whether replicas may be removed, and their logs with them. Where a
+// member of the ISR loses with its power what it has in memory only, and nobody knows
+// yet, one of those that go may be the last who has it: then they stay until somebody
+// else of the ISR is heard of who has seen that they are to go (decideUnfenceBroker).
+func (c *change) mayGo(gone []int32) bool {
+	n := &c.next
+	if len(only(gone, c.known())) == 0 || c.t.Sourced(c.old) {
+		return true
+	}
+	return slices.ContainsFunc(minus(n.ISR, gone), func(id int32) bool {
+		b := c.img.Broker(id)
+		return id == c.there || b != nil && c.durable(c.t, b)
+	})
+}
+
+// known are those that had every record once, as far as anybody knows.
+func (c *change) known() []int32 { return union(c.next.ISR, c.next.ELR, c.next.LastKnownELR) }
 
 // removed elects another leader if the old one is no replica any more, and fences
 // those that are none.

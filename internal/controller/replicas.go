@@ -104,10 +104,13 @@ type change struct {
 	bump bool
 	// wished says that the leader asks for this ISR.
 	wished bool
+	// there is a broker that has just been heard of and has seen the partition as it was;
+	// -1: none has.
+	there int32
 }
 
 func (r replicas) change(t *metadata.Topic, p *metadata.Partition) *change {
-	return &change{replicas: r, t: t, old: p, next: *p}
+	return &change{replicas: r, t: t, old: p, next: *p, there: -1}
 }
 
 // leave takes brokers out of the ISR if somebody stays there who is eligible. If not,

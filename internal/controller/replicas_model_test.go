@@ -150,10 +150,8 @@ func (c *cluster) hold(cmd Command, before *metadata.Partition) {
 	if _, unclean := cmd.(electUnclean); unclean {
 		c.mayLose = true
 	}
-	// A move ends with replicas that are all taken for in sync; that one of them lost
-	// its memory a moment ago nobody knows yet, and those that go had it.
-	if before != nil && len(minus(before.Replicas, p.Replicas)) > 0 && !slices.ContainsFunc(union(p.ISR, p.ELR, p.LastKnownELR), c.complete) {
-		c.mayLose = true
+	if before != nil && len(minus(before.Replicas, p.Replicas)) > 0 && !c.mayLose && !slices.ContainsFunc(union(p.ISR, p.ELR, p.LastKnownELR), c.complete) {
+		bad("those who went were the last that had every record")
 	}
 	c.leads()
 }

@@ -53,8 +53,8 @@ type sessions struct {
 	// unheardSeen the brokers that were not heard of then.
 	seen        int64
 	unheardSeen int
-	// waiting is the last revision in which a partition changed that has a
-	// LastKnownELR, as of seen.
+	// waiting is the last revision in which a partition changed that has a LastKnownELR,
+	// or replicas that wait until they may go, as of seen.
 	waiting int64
 	ends    map[partitionKey]map[int32]reportedEnd
 	asked   map[partitionKey]question
@@ -66,7 +66,8 @@ type session struct {
 	deadline time.Time
 	heard    bool // in this term
 	// proven is the revision that this broker is known to be alive after. Where it is in
-	// the ISR, those who came back, or were taken out of it, before need not be waited for.
+	// the ISR, those who came back, or were taken out of it, before need not be waited for,
+	// and those who were to go before may go.
 	proven int64
 	// unusable is what the last heartbeat said of logs.
 	unusable unusable
@@ -267,7 +268,7 @@ func (s *sessions) offline(img *metadata.Image) []Command {
 	clean := false
 	for t := range img.AllTopics() {
 		for _, p := range t.Partitions {
-			if len(p.LastKnownELR) > 0 {
+			if len(p.LastKnownELR) > 0 || joined(p) {
 				s.waiting = max(s.waiting, p.Revision)
 			}
 			if p.Leader != metadata.NoLeader {

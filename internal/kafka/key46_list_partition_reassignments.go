@@ -36,7 +36,9 @@ func (s *Server) listPartitionReassignments(r *request, body kmsg.Request) (kmsg
 			}
 			m := kmsg.NewListPartitionReassignmentsResponseTopicPartition()
 			m.Partition, m.Replicas = p.Index, p.Replicas
-			m.AddingReplicas, m.RemovingReplicas = p.AddingReplicas, p.RemovingReplicas
+			// Who is in both is on its way out.
+			m.AddingReplicas = slices.DeleteFunc(slices.Clone(p.AddingReplicas), func(id int32) bool { return slices.Contains(p.RemovingReplicas, id) })
+			m.RemovingReplicas = p.RemovingReplicas
 			out.Partitions = append(out.Partitions, m)
 		}
 		if len(out.Partitions) > 0 {

@@ -170,7 +170,8 @@ type Partition struct {
 	LeaderEpoch    int32
 	PartitionEpoch int32
 	// AddingReplicas and RemovingReplicas are those of a reassignment under way
-	// (KIP-455), both in Replicas until it is complete.
+	// (KIP-455), both in Replicas until it is complete. Who is in both was added by one
+	// that was taken back, and goes when it may.
 	AddingReplicas, RemovingReplicas []int32
 	// ELR are replicas outside of the ISR that have every committed record, because
 	// they left it while it had too few members for the high watermark to move
@@ -448,12 +449,13 @@ func (t *Topic) ReadOnly(p *Partition) bool {
 	return a.Desired != DesiredStopped || t.MirrorState(p) != StateStopped && !invariants.Planted("writableWhileStopping")
 }
 
-// Sourced reports whether the source has what the log of a mirror partition holds, so
-// that nothing is lost here for good: since the gate of this run was passed. Before that
-// the log holds what clients wrote here, and a stop would keep it.
+// Sourced reports whether the source has what the log of a mirror partition holds and is
+// still asked for it, so that nothing is lost here for good: since the gate of this run
+// was passed, and until it is asked to stop. Before that the log holds what clients wrote
+// here, and a stop would keep it; after it nothing is fetched again.
 func (t *Topic) Sourced(p *Partition) bool {
 	m := t.MirrorPartition(p)
-	if m == nil || !t.ReadOnly(p) {
+	if m == nil || !t.ReadOnly(p) || t.Attachment().Desired == DesiredStopped {
 		return false
 	}
 	state := m.State
@@ -461,7 +463,7 @@ func (t *Topic) Sourced(p *Partition) bool {
 		state = m.PreviousState
 	}
 	switch state {
-	case StateUnknown, StatePreparing, StateStopped:
+	case StateUnknown, StatePreparing, StateStopping, StateStopped:
 		return false
 	}
 	return !m.HasLME || m.LMO >= 0
