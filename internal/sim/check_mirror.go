@@ -117,6 +117,23 @@ func (p *pair) lifeOver(b *broker, id segment.LogID) (version int, over bool) {
 	return b.w.check.mirrored(id).lives[own.Life], true
 }
 
+// afterLife notes what a leader commits that does not know yet that its topic was deleted,
+// and says whether it is one. To the other cluster it serves that as the end of the
+// topic's life: nobody was told of another.
+func (p *pair) afterLife(c *checker, b *broker, l *memLog, highWatermark int64) bool {
+	version, over := p.lifeOver(b, l.id)
+	if !over {
+		return false
+	}
+	m := c.mirrored(l.id)
+	for _, x := range l.batches {
+		if _, known := m.newest(x.end, x.chain); !known && x.end <= highWatermark {
+			m.hist[x.end] = append(m.hist[x.end], committedIn{x.chain, version, version})
+		}
+	}
+	return true
+}
+
 // version is that of the timeline in which a broker of w answers.
 func (p *pair) version(b *broker, id segment.LogID) int {
 	if v, over := p.lifeOver(b, id); over {
@@ -402,6 +419,7 @@ func (p *pair) recorded(c *checker, g *ghost, before *metadata.Image, t *metadat
 	if from == to {
 		return
 	}
+	p.ambush(c.w, g.id, mp.Leader, to)
 	switch {
 	case to == metadata.StatePreparing:
 		m.none, m.lme = false, source.LastMirrored{Epoch: -1, Offset: -1}

@@ -25,6 +25,9 @@
 // GI-51, GI-54, GI-60, GI-61, GI-65, GI-66); which state followed which is counted
 // against the table of the specification.
 //
+// Half of a pair's seeds have storms of faults, half have faults that lie in wait for a new
+// state of a mirror, and uncleanly elected sources among them (ambush.go).
+//
 // A play is a pair without chance: one topic, and what the test says happens (play_test.go).
 //
 // Log starts move (DeleteRecords, retention), and brokers are added, removed and

@@ -34,6 +34,9 @@ type faults struct {
 
 	removing int32 // broker that an operator takes out, 0: none
 	crashes  int   // followers to come that crash while they join
+
+	stormy      bool          // faults come in storms
+	storm, calm time.Duration // when this one ends, and the calm behind it
 }
 
 func newFaults(w *World, without []string) *faults {
@@ -62,6 +65,9 @@ func (f *faults) next() {
 	pause := w.loop.between(f.pause/2, f.pause*3/2)
 	if w.loop.chance(0.01) {
 		pause += w.loop.between(2*time.Second, 12*time.Second) // quiet, so that things come right in between
+	}
+	if f.stormy {
+		pause = f.gust(pause)
 	}
 	w.loop.after(pause, nil, f.next)
 	total := 0
@@ -95,7 +101,7 @@ func (f *faults) later(d time.Duration, fn func()) {
 func (f *faults) broker() *broker { return f.w.brokers[f.w.ids[f.w.loop.rng.IntN(len(f.w.ids))]] }
 
 func (f *faults) restart(b *broker) {
-	d := f.w.loop.between(50*time.Millisecond, 6*time.Second)
+	d := f.lasts(f.w.loop.between(50*time.Millisecond, 6*time.Second))
 	f.later(d, func() { f.start(b) })
 }
 
@@ -109,7 +115,7 @@ func (f *faults) start(b *broker) {
 // do does one; false: there was nothing to do it to.
 func (f *faults) do(kind string) bool {
 	w := f.w
-	short := w.loop.between(100*time.Millisecond, 6*time.Second)
+	short := f.lasts(w.loop.between(100*time.Millisecond, 6*time.Second))
 	switch kind {
 	case "kill", "power":
 		b := f.broker()
@@ -150,13 +156,7 @@ func (f *faults) do(kind string) bool {
 		if !o.proc.up {
 			return false
 		}
-		o.proc.up = false
-		o.proc.gen++
-		f.later(short, func() {
-			if !o.proc.up {
-				o.start()
-			}
-		})
+		f.stopOffice(o, short)
 	case "pause controller":
 		o := w.store.holder
 		if o == nil || !o.proc.up {
@@ -197,6 +197,17 @@ func (f *faults) do(kind string) bool {
 		f.admin(kind)
 	}
 	return true
+}
+
+// stopOffice kills a controller, for a while.
+func (f *faults) stopOffice(o *office, d time.Duration) {
+	o.proc.up = false
+	o.proc.gen++
+	f.later(d, func() {
+		if !o.proc.up {
+			o.start()
+		}
+	})
 }
 
 // admin is what operators do meanwhile.

@@ -116,8 +116,9 @@ type memLog struct {
 	waiters    []func(error)
 	barrier    int32
 	soon       time.Duration // when the background syncs it
-	// gone are batches in front of the log start. loose: the log was begun anew behind
-	// batches that it never had, so that nothing here tells the chain.
+	// gone are batches in front of the log start. loose: the log is empty and knows no
+	// epoch, because it was begun anew behind batches that it never had, or lost all that
+	// lay behind its start, so that nothing here tells the chain.
 	gone  []memBatch
 	loose bool
 }
@@ -222,11 +223,11 @@ func (l *memLog) Truncate(end int64) error {
 func (l *memLog) shorten(n int, end int64) {
 	l.batches = l.batches[:n:n]
 	l.end = end
-	l.loose = n == 0 && len(l.gone) == 0 && end > 0
 	l.start = min(l.start, end)
 	l.cuts++
 	l.durable, l.hw, l.marked = min(l.durable, end), min(l.hw, end), min(l.marked, end)
 	l.epochs.TruncateEnd(end)
+	l.loose = n == 0 && l.epochs.Len() == 0 && end > 0
 	l.producers = producer.New()
 	for _, b := range slices.Concat(l.gone, l.batches) {
 		l.producers.Apply(record.Batch(b.bytes))

@@ -122,6 +122,7 @@ func (c *control) ask(call any) (answer, error) {
 	if b.w.pair.asking != nil {
 		b.w.pair.asking(b, call)
 	}
+	b.w.pair.asked(b, call)
 	var a answer
 	var failed error
 	done := new(bool)

@@ -22,6 +22,12 @@ type pair struct {
 	o    PairOptions
 	on   map[string]bool // link faults and operators' doings that this seed has
 	over bool            // the faults have ended
+	// stormy, ambushing: what this seed has, see ambush.go.
+	stormy, ambushing bool
+	// provoking is until when an unclean election is under way, of a partition of which topic:
+	// operators leave that alone, or no mirror would live to see it.
+	provoking  time.Duration
+	provokedIn metadata.TopicID
 
 	topics     []metadata.TopicID
 	names      map[metadata.TopicID]string
@@ -160,6 +166,10 @@ func foundPair(o PairOptions) *pair {
 		p.on[k] = l.rng.IntN(3) > 0 && !slices.Contains(o.Without, k)
 	}
 	p.on["start"], p.on["stop"], p.on["resume"], p.on["recover"] = true, true, true, true
+	p.stormy, p.ambushing = o.Seed%2 == 1, o.Seed%4 >= 2
+	for _, w := range p.w {
+		w.faults.stormy = p.stormy
+	}
 	p.pause = 100*time.Millisecond + l.between(0, 600*time.Millisecond)
 	return p
 }
@@ -275,7 +285,11 @@ func (p *pair) operate() {
 	rng := p.loop.rng
 	w := p.w[rng.IntN(2)]
 	id := p.topics[rng.IntN(len(p.topics))]
-	p.wish(w, id, p.choose(w, id))
+	what := p.choose(w, id)
+	if p.provoking > p.loop.now && id == p.provokedIn {
+		return
+	}
+	p.wish(w, id, what)
 }
 
 // choose is what an operator wants of a topic on w, which is where it is mirrored to.
@@ -362,14 +376,7 @@ func (p *pair) disturb() {
 	switch kind {
 	case "link cut", "link one way":
 		way := rng.IntN(2)
-		for _, a := range p.w[way].ids {
-			for _, b := range p.w[1-way].ids {
-				p.link.isolate(a, b, true)
-				if kind == "link cut" {
-					p.link.isolate(b, a, true)
-				}
-			}
-		}
+		p.cutLink(way, kind == "link cut")
 		end(p.link.heal)
 	case "link slow":
 		p.link.slow = 0.1
