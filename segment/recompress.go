@@ -2,8 +2,8 @@ package segment
 
 import (
 	"fmt"
-	"runtime"
 
+	"github.com/lockstep-kafka/lockstep/internal/cores"
 	"github.com/lockstep-kafka/lockstep/internal/record"
 )
 
@@ -27,7 +27,7 @@ type recompressor struct {
 // it the memory for that: it is the processor's time that they wait for anyway. An
 // empty place is nil.
 var recompressors = func() chan *recompressor {
-	c := make(chan *recompressor, runtime.GOMAXPROCS(0))
+	c := make(chan *recompressor, cores.Count())
 	for range cap(c) {
 		c <- nil
 	}

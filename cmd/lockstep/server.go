@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockstep-kafka/lockstep/internal/config"
+	"github.com/lockstep-kafka/lockstep/internal/cores"
 )
 
 func newServerCommand() *cobra.Command {
@@ -72,6 +73,7 @@ func noArguments(c *cobra.Command, args []string) error {
 const stopTimeout = 10 * time.Second
 
 func serve(ctx context.Context, cfg *config.Config, users []*firstUser, out io.Writer) error {
+	cores.AddSpare()
 	level := new(slog.LevelVar)
 	level.Set(logLevel(cfg.String("log.level")))
 	logger := newLogger(cfg, level, os.Stderr)

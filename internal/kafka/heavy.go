@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/lockstep-kafka/lockstep/internal/clock"
+	"github.com/lockstep-kafka/lockstep/internal/cores"
 )
 
 // Requests that name thousands of subjects take a processor for many
@@ -42,7 +43,7 @@ func newTurns(n int, c clock.Clock) *turns {
 
 // heavyAtOnce keeps a quarter of the processors, and at least one, for the rest.
 func heavyAtOnce() int {
-	n := runtime.GOMAXPROCS(0)
+	n := cores.Count()
 	return max(1, n-max(1, n/4))
 }
 

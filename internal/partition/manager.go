@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lockstep-kafka/lockstep/internal/clock"
+	"github.com/lockstep-kafka/lockstep/internal/cores"
 	"github.com/lockstep-kafka/lockstep/internal/metadata"
 	"github.com/lockstep-kafka/lockstep/plugins/sdk"
 	"github.com/lockstep-kafka/lockstep/segment"
@@ -157,7 +157,7 @@ func (m *Manager) Apply(prev, next *metadata.Image) {
 	}
 	var changed []*topicChange
 	var open errgroup.Group
-	open.SetLimit(openersAtOnce(prev == nil, runtime.GOMAXPROCS(0)))
+	open.SetLimit(openersAtOnce(prev == nil, cores.Count()))
 	for _, t := range next.Topics() {
 		if prev != nil && prev.TopicByID(t.ID) == t {
 			continue // images share what did not change
