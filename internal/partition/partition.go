@@ -68,7 +68,7 @@ type view struct {
 	leaderEpoch   int32
 	leader        bool         // this broker leads
 	attached      bool         // belongs to a mirror and is not STOPPED: client writes are refused (L18)
-	lazy          bool         // attached, and nobody has stopped it: the source has what is not on disks yet (D11)
+	lazy          bool         // attached, and its run has not ended: the source has what is not on disks yet (D11)
 	compacted     bool         // the log is compacted
 	compression   *compression // nil: batches stay as clients compress them
 	highWatermark int64
@@ -179,6 +179,12 @@ func (p *Partition) LogEnd() (end int64, lastEpoch int32) {
 	return end, -1
 }
 
+// stops reports whether a mirror's run ends, or has ended: also where the next start has
+// been asked for, which begins after that only.
+func stops(s metadata.MirrorState) bool {
+	return s == metadata.StateStopping || s == metadata.StateStopped
+}
+
 // update applies the metadata image's idea of this partition.
 func (p *Partition) update(t *metadata.Topic, mp *metadata.Partition, settings topicSettings) {
 	p.appendMu.Lock()
@@ -188,7 +194,7 @@ func (p *Partition) update(t *metadata.Topic, mp *metadata.Partition, settings t
 	next.leader = mp.Leader == p.nodeID
 	next.replicas = mp.Replicas
 	next.attached = t.ReadOnly(mp)
-	next.lazy = next.attached && t.Attachment().Desired != metadata.DesiredStopped
+	next.lazy = next.attached && t.Attachment().Desired != metadata.DesiredStopped && !stops(t.MirrorState(mp))
 	next.compacted = settings.compacted
 	next.compression = settings.compression
 	next.leaderThrottled = settings.leaderThrottled.has(mp.Index, p.nodeID)
