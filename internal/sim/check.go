@@ -445,6 +445,25 @@ func (c *checker) committed(before, after *metadata.Image, cuts []controller.Cut
 			c.fenced(after, b.ID)
 		}
 	}
+	for _, b := range before.Brokers() {
+		if after.Broker(b.ID) == nil {
+			c.unregistered(after)
+		}
+	}
+}
+
+// unregistered hears that a broker, as an operator says, does not come back. Where durability
+// is replicated, and nobody else who counts has kept everything, the next leader decides.
+func (c *checker) unregistered(img *metadata.Image) {
+	for _, t := range img.Topics() {
+		for _, p := range t.Partitions {
+			g := c.ghost(segment.LogID{Topic: t.ID, Partition: p.Index})
+			had := slices.Concat(p.ISR, p.ELR, p.LastKnownELR)
+			if g.replicated && !slices.ContainsFunc(had, func(id int32) bool { return g.has(c.w.brokers[id].log(t.ID, p.Index), g.frontier()) }) {
+				g.loose = true
+			}
+		}
+	}
 }
 
 // fenced looks at the moment in which a broker is taken for gone: it leaves every ISR
