@@ -614,9 +614,11 @@ func (c *checker) outOfOrder(p *writer, err error) {
 	if at, ok := g.seen[sequence{sender(p.pid, p.pepoch), p.pending[0].seq}]; ok && at < g.start {
 		return // it was committed and deleted; a replica that begins behind it never heard of it
 	}
-	if p.acks == -1 && g.version == 0 && !g.replicated && (g.m == nil || !g.m.ever && p.pending[0].seq > 0) {
-		// In a pair, sessions begin amid faults: until the first batch is in the log, one
-		// behind it that comes late on an old connection may get there before it.
+	if p.acks == -1 && g.version == 0 && !g.replicated && (g.m == nil || !g.m.ever) && p.pending[0].seq > 0 {
+		// Sessions begin amid faults. Until the first batch is in the log, one behind it may
+		// get there before it: late on an old connection, or when too few were in sync for
+		// the first, and enough a moment later. As in Apache Kafka a log takes any sequence of
+		// a producer that it does not know.
 		c.fail("GI-52", "%v: a producer with acks=all that lost nothing is refused: %v", g, err)
 	}
 }
