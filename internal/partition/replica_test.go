@@ -546,3 +546,30 @@ func TestElectedWhileItsDiskIsBusy(t *testing.T) {
 		t.Errorf("high watermark %d, want 3", hw)
 	}
 }
+
+// A replica that was removed has deleted its log. Where it is one again in the next image
+// that its leader sees, only the leader epoch, which the removal has raised, tells: what it
+// had before proves nothing, until it asks in the new one.
+func TestReturnedReplicaProvesItself(t *testing.T) {
+	w, k := newKeptWorld(t)
+	w.register(2, 20, true) // fenced: it does not join before we have looked
+	p := w.trio([]int32{1}, nil)
+	w.fetchAs(p, 2, 0)
+	joining := func() []int32 {
+		p.appendMu.Lock()
+		defer p.appendMu.Unlock()
+		return p.tracker.Expand(func(int32, int64) bool { return true })
+	}
+	if isr := joining(); !slices.Equal(isr, []int32{1, 2}) {
+		t.Fatalf("a replica that has everything does not join: %v", isr)
+	}
+	w.apply(func(t *metadata.Topic) { t.Partitions[0].LeaderEpoch, t.Partitions[0].PartitionEpoch = 5, 2 })
+	if isr := joining(); isr != nil {
+		t.Fatalf("%v are in sync by what one of them had before it was removed", isr)
+	}
+	w.register(2, 20, false)
+	w.fetchAs(p, 2, 0)
+	if c := k.next(t); !slices.Equal(ids(c), []int32{1, 2}) || c.LeaderEpoch != 5 {
+		t.Fatalf("%+v", c)
+	}
+}
