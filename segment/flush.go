@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -52,6 +53,8 @@ type flusher struct {
 		marks   []*Log // logs with unwritten marks
 		closed  bool
 		took    weights
+		looked  time.Time // when it was found out
+		calm    bool      // whether little is unwritten
 	}
 	workers sync.WaitGroup
 }
@@ -136,7 +139,19 @@ func (f *flusher) work() {
 // togetherLocked tells whether those who are ready are synced together.
 func (f *flusher) togetherLocked() bool {
 	n := len(f.mu.ready)
-	return f.whole != nil && n >= f.store.o.together && f.mu.took.together(n) && (f.dirty == nil || f.dirty() <= togetherDirty)
+	return f.whole != nil && n >= f.store.o.together && f.mu.took.together(n) && f.calmLocked()
+}
+
+// calmLocked tells whether little is unwritten, by a look that may be lookEvery old: it is
+// a file of the kernel's that is read, and all who wait for a sync come by here.
+func (f *flusher) calmLocked() bool {
+	if f.dirty == nil {
+		return true
+	}
+	if now := f.store.o.Clock.Now(); now.Sub(f.mu.looked) >= lookEvery {
+		f.mu.looked, f.mu.calm = now, f.dirty() <= togetherDirty
+	}
+	return f.mu.calm
 }
 
 // workTogether syncs all logs that are ready. The flusher's mu is held, but not while it

@@ -22,7 +22,10 @@ const togetherFrom = 32
 
 // togetherDirty is the most that may be unwritten on the whole machine: a sync of a file
 // system writes what is on it of anybody's, and keeps all waiting who share it.
-const togetherDirty = 128 << 20
+const (
+	togetherDirty = 128 << 20
+	lookEvery     = 50 * time.Millisecond
+)
 
 // weights are what syncs took of late; zero is not known yet.
 type weights struct {

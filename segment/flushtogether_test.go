@@ -149,9 +149,13 @@ func TestTogetherIsWeighed(t *testing.T) {
 
 // Where much is unwritten, of anybody, nobody is made to wait for all of it.
 func TestCrowdBesideOthersWrites(t *testing.T) {
+	var looks atomic.Int32
 	logs, errs, wholes := crowd(t, vfs.NewMem(), func(f *flusher, _ []string) error { return nil }, func(f *flusher) {
-		f.dirty = func() int64 { return togetherDirty + 1 }
+		f.dirty = func() int64 { looks.Add(1); return togetherDirty + 1 }
 	})
+	if n := looks.Load(); n != 1 { // the clock of the test stands
+		t.Errorf("looked %d times", n)
+	}
 	for i, l := range logs {
 		if errs[i] != nil || l.DurableEnd() != l.EndOffset() {
 			t.Fatalf("log %d: durable to %d of %d, %v", i, l.DurableEnd(), l.EndOffset(), errs[i])
