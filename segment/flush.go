@@ -53,8 +53,8 @@ type flusher struct {
 		marks   []*Log // logs with unwritten marks
 		closed  bool
 		took    weights
-		looked  time.Time // when it was found out
-		calm    bool      // whether little is unwritten
+		looked  time.Time // when calm was found out
+		calm    bool      // little is unwritten on this machine
 	}
 	workers sync.WaitGroup
 }

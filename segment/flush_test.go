@@ -61,14 +61,20 @@ func TestSyncError(t *testing.T) {
 
 // All who wait are answered, each exactly once.
 func TestGroupCommit(t *testing.T) {
-	s := mustOpen(t, diskOptions(t))
+	flushEach(t, mustOpen(t, diskOptions(t)), 4, 25)
+}
+
+// flushEach appends to logs, and asks for a flush of each append; all are answered when
+// it returns.
+func flushEach(t *testing.T, s *Store, logs int32, appends int) {
+	t.Helper()
 	var wg sync.WaitGroup
-	for p := range int32(4) {
+	for p := range logs {
 		l, err := s.OpenLog(topicA, p, Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 25 {
+		for range appends {
 			appendN(t, l, 1, 1)
 			end := l.EndOffset()
 			wg.Add(1)

@@ -20,11 +20,12 @@ import (
 // togetherFrom is the least number of logs that are synced together.
 const togetherFrom = 32
 
-// togetherDirty is the most that may be unwritten on the whole machine: a sync of a file
-// system writes what is on it of anybody's, and keeps all waiting who share it.
 const (
+	// togetherDirty is the most that may be unwritten on the whole machine: a sync of a
+	// file system writes what is on it of anybody's, and keeps all waiting who share it.
 	togetherDirty = 128 << 20
-	lookEvery     = 50 * time.Millisecond
+	// lookEvery is how old what is known of that may be.
+	lookEvery = 50 * time.Millisecond
 )
 
 // weights are what syncs took of late; zero is not known yet.

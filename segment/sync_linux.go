@@ -18,7 +18,10 @@ func allocate(f *os.File, size int64) error {
 
 // fdatasync keeps the data and the size, and saves the journal write for the
 // modification time that fsync costs.
-func fdatasync(f *os.File) error {
+func fdatasync(f *os.File) error { return syncCall(f, "fdatasync", unix.Fdatasync) }
+
+// syncCall makes a system call that syncs until no signal has interrupted it.
+func syncCall(f *os.File, name string, call func(fd int) error) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return err
@@ -26,8 +29,7 @@ func fdatasync(f *os.File) error {
 	var errSync error
 	if err := raw.Control(func(fd uintptr) {
 		for {
-			errSync = syscall.Fdatasync(int(fd))
-			if errSync != syscall.EINTR {
+			if errSync = call(int(fd)); errSync != unix.EINTR {
 				return
 			}
 		}
@@ -35,7 +37,7 @@ func fdatasync(f *os.File) error {
 		return err
 	}
 	if errSync != nil {
-		return &os.PathError{Op: "fdatasync", Path: f.Name(), Err: errSync}
+		return &os.PathError{Op: name, Path: f.Name(), Err: errSync}
 	}
 	return nil
 }

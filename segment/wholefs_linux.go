@@ -73,23 +73,4 @@ func unwritten() int64 {
 }
 
 // syncWhole makes everything on the file system of f durable.
-func syncWhole(f *os.File) error {
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var errSync error
-	if err := raw.Control(func(fd uintptr) {
-		for {
-			if errSync = unix.Syncfs(int(fd)); errSync != unix.EINTR {
-				return
-			}
-		}
-	}); err != nil {
-		return err
-	}
-	if errSync != nil {
-		return &os.PathError{Op: "syncfs", Path: f.Name(), Err: errSync}
-	}
-	return nil
-}
+func syncWhole(f *os.File) error { return syncCall(f, "syncfs", unix.Syncfs) }
