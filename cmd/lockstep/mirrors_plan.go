@@ -253,7 +253,7 @@ func (t plannedLoss) print(w io.Writer, partitions int) {
 		}
 	}
 	if t.AtLeast {
-		fmt.Fprintln(w, "The source does not answer: all that is lost is of the LOST-SECONDS.")
+		fmt.Fprintln(w, "The source does not answer now. Whatever is lost was written there in the last LOST-SECONDS.")
 	}
 	fmt.Fprintf(w, "Aborted: %d open transaction(s).\n\n", t.OpenTransactions)
 }

@@ -208,7 +208,7 @@ func TestMirrorsPlan(t *testing.T) {
 		"\n" +
 		"Lost with --stop: at least 14 record(s) that the source is known to have, in 4 partition(s); unknown for 1 of them, whose source has not answered yet.\n" +
 		"It told so 0.0 to 95.2 s ago. What it has acknowledged since is lost too: about 239 record(s) if it went on taking 23 a second; nobody here knows.\n" +
-		"The source does not answer: all that is lost is of the LOST-SECONDS.\n" +
+		"The source does not answer now. Whatever is lost was written there in the last LOST-SECONDS.\n" +
 		"Aborted: 1 open transaction(s).\n" +
 		"\n" +
 		"GROUP                                    STATE                PARTITIONS UNREAD\n" +
