@@ -66,7 +66,9 @@ type followerPart struct {
 	result int
 }
 
-func (s *Server) fetchFollower(r *request, req *kmsg.FetchRequest) error {
+// fetchFollower answers a fetch of a broker that follows. release gives back what the
+// request took to be decoded.
+func (s *Server) fetchFollower(r *request, req *kmsg.FetchRequest, release func()) error {
 	c := r.conn
 	switch {
 	case req.Version < minFollowerFetch:
@@ -86,6 +88,10 @@ func (s *Server) fetchFollower(r *request, req *kmsg.FetchRequest) error {
 		return c.refuseFetch(r, req, code)
 	}
 	s.audit(r, nil)
+	// Nothing is kept while it waits that others wait for: where there is one turn, the long
+	// poll of one follower held up the news of all others, up to its end.
+	release()
+	c.leaveTurn()
 	a := followerAnswer{f: f, budget: min(int(req.MaxBytes), s.o.FetchMaxBytes)}
 	defer a.release()
 	a.readUntilEnough(r, int(req.MinBytes), time.Duration(req.MaxWaitMillis)*time.Millisecond)

@@ -30,9 +30,9 @@ type pair struct {
 
 // newPair has the follower's long polls last an hour: what is not told before
 // their end hangs the test.
-func newPair(t testing.TB) *pair {
+func newPair(t testing.TB, change ...func(*Options)) *pair {
 	t.Helper()
-	b, err := startBroker(t.TempDir())
+	b, err := startBroker(t.TempDir(), change...)
 	if err != nil {
 		t.Fatal(err)
 	}

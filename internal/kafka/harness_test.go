@@ -83,7 +83,7 @@ func testBroker(t testing.TB) *broker {
 
 const testListener = "TEST"
 
-func startBroker(dir string) (*broker, error) {
+func startBroker(dir string, change ...func(*Options)) (*broker, error) {
 	b := &broker{served: make(chan error, 1)}
 	logger := slog.New(slog.DiscardHandler)
 	if testing.Verbose() {
@@ -97,7 +97,11 @@ func startBroker(dir string) (*broker, error) {
 		return nil, err
 	}
 	b.partitions = partition.NewManager(partition.Options{NodeID: 1, Stores: []*segment.Store{b.store}, Logger: logger})
-	if b.server, err = NewServer(b.options(logger)); err != nil {
+	o := b.options(logger)
+	for _, change := range change {
+		change(&o)
+	}
+	if b.server, err = NewServer(o); err != nil {
 		return nil, err
 	}
 	if err = join(b.controller, controller.RegisterBroker{ID: 1, Incarnation: [16]byte{1}, Endpoints: b.server.Endpoints()}); err != nil {

@@ -121,6 +121,39 @@ func TestHeavyFetchWaitsWithoutItsTurn(t *testing.T) {
 	}
 }
 
+// A follower's long poll has no turn while it waits, however many partitions its request
+// named, and one that is known to follow waits for none: of three brokers with 3000
+// partitions on two processors, where there is one turn, each answer to a follower came
+// when the poll of the other one ended, and writes were acknowledged half a second late.
+func TestFollowerTakesNoTurn(t *testing.T) {
+	p := newPair(t, func(o *Options) { o.Clock = clock.NewManual(time.Now()) }) // no patience ends
+	const partitions = 400 // their part of a request is more than heavyBody
+	topic := p.topic(t, partitions, map[string]string{"min.insync.replicas": "2"})
+	write := func() {
+		t.Helper()
+		req := produceTo(topic, 0, -1, batchOf("a"))
+		for i := int32(1); i < partitions; i++ {
+			part := req.Topics[0].Partitions[0]
+			part.Partition = i
+			req.Topics[0].Partitions = append(req.Topics[0].Partitions, part)
+		}
+		for _, r := range ask[*kmsg.ProduceResponse](t, p.conn, req).Topics[0].Partitions {
+			if r.ErrorCode != 0 {
+				t.Fatalf("%+v", r)
+			}
+		}
+	}
+	write() // the follower fetches, and begins to wait
+	turns := p.server.turns
+	for range cap(turns.taken) {
+		turns.taken <- struct{}{} // hangs where the poll, which lasts an hour, has one
+	}
+	write() // its news are of 400 partitions again
+	for range cap(turns.taken) {
+		turns.leave()
+	}
+}
+
 func metadataOf(name string, times int) *kmsg.MetadataRequest {
 	req := kmsg.NewPtrMetadataRequest()
 	req.SetVersion(9)

@@ -98,7 +98,7 @@ func (s *Server) fetch(r *request, body []byte) error {
 	if err := c.flush(); err != nil { // the long poll must not hold answers back
 		return err
 	}
-	if len(body) > heavyBody {
+	if len(body) > heavyBody && c.follower == nil { // replication waits for no client
 		c.takeTurn()
 	}
 	defer c.leaveTurn()
@@ -113,7 +113,7 @@ func (s *Server) fetch(r *request, body []byte) error {
 		return err
 	}
 	if req.ReplicaID >= 0 || req.ReplicaState.ID >= 0 {
-		return s.fetchFollower(r, req)
+		return s.fetchFollower(r, req, release)
 	}
 	toEnd := req.ReplicaID == repairReplica || req.ReplicaState.ID == repairReplica
 	if toEnd && !s.allowedCluster(r, authz.ClusterAction) {
