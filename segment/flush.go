@@ -53,8 +53,10 @@ type flusher struct {
 		marks   []*Log // logs with unwritten marks
 		closed  bool
 		took    weights
-		looked  time.Time // when calm was found out
-		calm    bool      // little is unwritten on this machine
+		sharing bool      // a sync of all is under way
+		looked  time.Time // when unwritten was found out
+		// unwritten is how many bytes this machine has still to write.
+		unwritten int64
 	}
 	workers sync.WaitGroup
 }
@@ -117,6 +119,9 @@ func (f *flusher) work() {
 	defer f.mu.Unlock()
 	for len(f.mu.ready) > 0 {
 		if f.togetherLocked() {
+			if f.mu.sharing {
+				break // who has begun it takes them along with the next
+			}
 			f.workTogether()
 			continue
 		}
@@ -139,26 +144,30 @@ func (f *flusher) work() {
 // togetherLocked tells whether those who are ready are synced together.
 func (f *flusher) togetherLocked() bool {
 	n := len(f.mu.ready)
-	return f.whole != nil && n >= f.store.o.together && f.mu.took.together(n) && f.calmLocked()
+	if f.whole == nil || n < f.store.o.together {
+		return false
+	}
+	unwritten := f.unwrittenLocked()
+	return unwritten <= togetherDirty && f.mu.took.together(n, unwritten)
 }
 
-// calmLocked tells whether little is unwritten, by a look that may be lookEvery old: it is
-// a file of the kernel's that is read, and all who wait for a sync come by here.
-func (f *flusher) calmLocked() bool {
+// unwrittenLocked is what a look says that may be lookEvery old: it is a file of the
+// kernel's that is read, and all who wait for a sync come by here.
+func (f *flusher) unwrittenLocked() int64 {
 	if f.dirty == nil {
-		return true
+		return 0
 	}
 	if now := f.store.o.Clock.Now(); now.Sub(f.mu.looked) >= lookEvery {
-		f.mu.looked, f.mu.calm = now, f.dirty() <= togetherDirty
+		f.mu.looked, f.mu.unwritten = now, f.dirty()
 	}
-	return f.mu.calm
+	return f.mu.unwritten
 }
 
 // workTogether syncs all logs that are ready. The flusher's mu is held, but not while it
 // works.
 func (f *flusher) workTogether() {
-	logs := f.mu.ready
-	f.mu.ready = nil
+	logs, unwritten := f.mu.ready, f.mu.unwritten
+	f.mu.ready, f.mu.sharing = nil, true
 	waiting := make([][]func(error), len(logs))
 	for i, l := range logs {
 		waiting[i] = l.flushes.waiting
@@ -166,6 +175,9 @@ func (f *flusher) workTogether() {
 	}
 	f.mu.Unlock()
 	errs, alone, took := f.syncTogether(logs)
+	f.mu.Lock()
+	f.mu.sharing = false
+	f.mu.Unlock()
 	for i := range logs {
 		if !alone[i] {
 			answer(waiting[i], errs[i])
@@ -178,7 +190,7 @@ func (f *flusher) workTogether() {
 	}
 	f.mu.Lock()
 	if took > 0 {
-		recent(&f.mu.took.whole, took)
+		recent(&f.mu.took.whole, max(took-toWrite(unwritten), took/8))
 	}
 	for i, l := range logs {
 		f.answeredLocked(l, waiting[i])

@@ -11,7 +11,9 @@ import (
 // Where very many logs wait to be synced, as at a failover of thousands of partitions, a
 // sync of the whole file system is a fraction of the work of syncing each: the journal is
 // committed once, and the disk flushed once. It writes what others have unwritten on that
-// file system too, so it is weighed against the other way by what either took of late.
+// file system too, so it is weighed against the other way by what either took of late, and
+// by how much there is to write. One is under way at a time: who comes meanwhile goes
+// together into the next.
 //
 // It is done where fsync's promise is known to be kept by it (see wholeFS): data, sizes and
 // names, and errors told. After an error each log is synced alone, and only what that
@@ -23,21 +25,33 @@ const togetherFrom = 32
 const (
 	// togetherDirty is the most that may be unwritten on the whole machine: a sync of a
 	// file system writes what is on it of anybody's, and keeps all waiting who share it.
-	togetherDirty = 128 << 20
-	// lookEvery is how old what is known of that may be.
+	togetherDirty = 512 << 20
+	// writeRate is what a disk is taken to write of that in a second: rather too little.
+	writeRate = 200 << 20
+	// lookEvery is how old what is known of it may be.
 	lookEvery = 50 * time.Millisecond
 )
+
+// toWrite is how long it takes to write so many bytes.
+func toWrite(bytes int64) time.Duration {
+	return time.Duration(float64(bytes) / writeRate * float64(time.Second))
+}
 
 // weights are what syncs took of late; zero is not known yet.
 type weights struct {
 	one   time.Duration // of one log, among the others that are synced beside it
-	whole time.Duration // of the file system
+	whole time.Duration // of the file system, but for what of others was to be written
 }
 
-// together tells whether so many logs are sooner synced by one sync of all.
-func (w *weights) together(logs int) bool {
-	if time.Duration(logs)*w.one/flushers >= w.whole {
+// together tells whether so many logs are sooner synced by one sync of all, with so many
+// bytes unwritten.
+func (w *weights) together(logs int, unwritten int64) bool {
+	alone := time.Duration(logs) * w.one / flushers
+	if alone >= w.whole+toWrite(unwritten) {
 		return true
+	}
+	if alone >= w.whole {
+		return false // it is what others write
 	}
 	w.whole -= w.whole / 16 // try again some day: what made it slow may be gone
 	return false

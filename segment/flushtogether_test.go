@@ -95,6 +95,59 @@ func TestCrowdsShareASync(t *testing.T) {
 	}
 }
 
+// One sync of all is under way at a time: who comes meanwhile goes together into the next.
+func TestCrowdsTakeTurns(t *testing.T) {
+	s := mustOpen(t, testOptions(vfs.NewMem()))
+	f := s.flusher
+	real := f.whole
+	begun, release := make(chan int, 100), make(chan struct{})
+	f.whole = func(names []string) error {
+		begun <- len(names)
+		<-release
+		return real(names)
+	}
+	f.mu.took.one = time.Second // so that a crowd shares at once
+	var logs []*Log
+	for i := range 2 * togetherFrom {
+		l, err := s.OpenLog(topicA, int32(i), Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		appendN(t, l, 2, 1)
+		logs = append(logs, l)
+	}
+	var wg sync.WaitGroup
+	ask := func(logs []*Log) {
+		f.mu.Lock() // so that they are a crowd when a worker looks
+		defer f.mu.Unlock()
+		for _, l := range logs {
+			wg.Add(1)
+			l.flushes.waiting, l.flushes.taken = append(l.flushes.waiting, func(err error) {
+				if err != nil {
+					t.Error(err)
+				}
+				wg.Done()
+			}), true
+			f.mu.ready = append(f.mu.ready, l)
+		}
+		f.mu.workers++
+		f.workers.Add(1)
+		go f.work()
+	}
+	ask(logs[:togetherFrom])
+	<-begun
+	ask(logs[togetherFrom:])
+	time.Sleep(20 * time.Millisecond) // a second one would begin
+	if n := len(begun); n != 0 {
+		t.Errorf("%d more began beside the first", n)
+	}
+	close(release)
+	wg.Wait()
+	if n := len(begun); n != 1 {
+		t.Errorf("the second half took %d syncs of all", n)
+	}
+}
+
 // What a sync of all answers with is not believed of any log: each is synced alone then,
 // and only those whose own sync fails are not durable, and end the store.
 func TestCrowdAfterAnError(t *testing.T) {
@@ -136,15 +189,25 @@ func TestCrowdAfterAnError(t *testing.T) {
 // again after a while.
 func TestTogetherIsWeighed(t *testing.T) {
 	w := weights{one: 4 * time.Millisecond, whole: time.Second}
-	if w.together(100) {
+	if w.together(100, 0) {
 		t.Error("a second for what takes 50 ms")
 	}
-	for range 200 {
-		if w.together(100) {
-			return
+	for i := 0; !w.together(100, 0); i++ {
+		if i == 200 {
+			t.Fatal("it is never tried again")
 		}
 	}
-	t.Error("it is never tried again")
+	// What others have unwritten is written with it: worth it for many logs, not for few.
+	w = weights{one: 4 * time.Millisecond, whole: 20 * time.Millisecond}
+	if w.together(100, 64<<20) {
+		t.Error("64 MiB are written for what takes 50 ms")
+	}
+	if !w.together(3000, 64<<20) {
+		t.Error("64 MiB are too much for what takes a second and a half")
+	}
+	if w.whole != 20*time.Millisecond {
+		t.Errorf("what others wrote counts for ever: %v", w.whole)
+	}
 }
 
 // Where much is unwritten, of anybody, nobody is made to wait for all of it.
