@@ -3,6 +3,7 @@ package controller
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -146,7 +147,7 @@ func decideStartHead(img *metadata.Image, c startHead) ([]Change, error) {
 	}
 	for _, t := range img.MirrorTopics(m.Name) {
 		if excluded.MatchString(t.Name) && t.Attachment().Desired != metadata.DesiredStopped {
-			changes = append(changes, attach(t, m.Name, metadata.DesiredStopped))
+			changes = append(changes, stopTopic(t, m.Name)...)
 		}
 	}
 	return changes, nil
@@ -387,7 +388,38 @@ func decideSetTopic(img *metadata.Image, c setTopic) ([]Change, error) {
 	if a.Desired == c.Desired && arrived(t, c.Desired) {
 		return nil, nil
 	}
+	if c.Desired == metadata.DesiredStopped {
+		return stopTopic(t, c.Mirror), nil
+	}
 	return []Change{attach(t, c.Mirror, c.Desired)}, nil
+}
+
+// stopTopic asks for a topic to be STOPPED, and takes its partitions to STOPPING at once
+// (S9 rule 1): the leaders would ask for just that, each in transactions of its own, and a
+// failover of thousands of partitions would wait for them. Who leads begins with 9.14 when
+// it sees the state. Those that only their leader can stop are left to it: in states other
+// than these it may be about to cut its log, and nothing is cut any more once STOPPING is
+// recorded (GI-13).
+func stopTopic(t *metadata.Topic, mirror string) []Change {
+	changes := []Change{attach(t, mirror, metadata.DesiredStopped)}
+	for _, p := range t.Partitions {
+		m := t.MirrorPartition(p)
+		if m == nil || m.StateEpoch == math.MaxInt32 {
+			continue
+		}
+		switch {
+		case m.State == metadata.StateMirroring, m.State == metadata.StatePaused:
+		case m.State == metadata.StateFailed && m.PreviousState == metadata.StateMirroring: // its source is gone
+		default:
+			continue
+		}
+		next := *m
+		enter(&next, metadata.StateStopping)
+		next.LeaderEpoch = max(next.LeaderEpoch, p.LeaderEpoch) // S6, in the leader's place
+		next.StateEpoch++
+		changes = append(changes, putState{t.ID, p.Index, &next})
+	}
+	return changes
 }
 
 func checkSet(t *metadata.Topic, cur, want metadata.Desired) error {

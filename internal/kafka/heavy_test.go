@@ -127,7 +127,7 @@ func TestHeavyFetchWaitsWithoutItsTurn(t *testing.T) {
 // when the poll of the other one ended, and writes were acknowledged half a second late.
 func TestFollowerTakesNoTurn(t *testing.T) {
 	p := newPair(t, func(o *Options) { o.Clock = clock.NewManual(time.Now()) }) // no patience ends
-	const partitions = 400 // their part of a request is more than heavyBody
+	const partitions = 400                                                      // their part of a request is more than heavyBody
 	topic := p.topic(t, partitions, map[string]string{"min.insync.replicas": "2"})
 	write := func() {
 		t.Helper()

@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"iter"
+	"maps"
 	"math"
 	"strings"
 	"sync"
@@ -392,6 +393,13 @@ func collect[K, V any](m *btreemap.BTreeMap[K, V]) []V {
 		s = append(s, v)
 	}
 	return s
+}
+
+// OnlyPartitionsDiffer reports whether t is what an earlier state of it was, but for its
+// partitions.
+func (t *Topic) OnlyPartitionsDiffer(was *Topic) bool {
+	return was != nil && t.ID == was.ID && t.Name == was.Name && t.Internal == was.Internal && t.Life == was.Life &&
+		t.MirrorName == was.MirrorName && t.MirrorRevision == was.MirrorRevision && maps.Equal(t.Configs, was.Configs)
 }
 
 // Attachment reads MirrorName.

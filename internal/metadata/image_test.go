@@ -150,3 +150,35 @@ func BenchmarkEditOneOfMany(b *testing.B) {
 		img = e.Image(int64(i))
 	}
 }
+
+// Whatever of a topic changes beside its partitions is told from a change of these.
+func TestOnlyPartitionsDiffer(t *testing.T) {
+	was := &Topic{ID: TopicID{1}, Name: "t", Configs: map[string]string{"a": "b"}, MirrorName: "m", MirrorRevision: 3, Partitions: []*Partition{{}}}
+	for name, tt := range map[string]struct {
+		change func(*Topic)
+		want   bool
+	}{
+		"nothing":      {func(*Topic) {}, true},
+		"partitions":   {func(t *Topic) { t.Partitions = []*Partition{{}, {Index: 1}} }, true},
+		"id":           {func(t *Topic) { t.ID = TopicID{2} }, false},
+		"name":         {func(t *Topic) { t.Name = "u" }, false},
+		"internal":     {func(t *Topic) { t.Internal = true }, false},
+		"life":         {func(t *Topic) { t.Life++ }, false},
+		"config":       {func(t *Topic) { t.Configs = map[string]string{"a": "c"} }, false},
+		"one config":   {func(t *Topic) { t.Configs = nil }, false},
+		"mirror":       {func(t *Topic) { t.MirrorName = "m.removed" }, false},
+		"mirror again": {func(t *Topic) { t.MirrorRevision++ }, false},
+	} {
+		now := *was
+		tt.change(&now)
+		if got := now.OnlyPartitionsDiffer(was); got != tt.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	if was.OnlyPartitionsDiffer(nil) {
+		t.Error("a new topic is no old one")
+	}
+	if n := reflect.TypeFor[Topic]().NumField(); n != 8 {
+		t.Errorf("a topic has %d fields: do the new ones count?", n)
+	}
+}

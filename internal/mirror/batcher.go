@@ -3,6 +3,9 @@ package mirror
 import (
 	"context"
 	"sync"
+	"time"
+
+	"github.com/lockstep-kafka/lockstep/internal/clock"
 )
 
 // batcher turns many small calls into few large ones: what arrives while one
@@ -10,12 +13,17 @@ import (
 // costs a few dozen metadata transactions that way, not ten thousand, and a
 // single partition waits for nothing.
 //
+// Where a crowd is on its way, as in a failover, the first of it waits a moment for the
+// others: their call would wait for its, and so would whoever else asks the controller.
+//
 // One goroutine runs while there is work, none while there is not.
 type batcher[T, R any] struct {
 	ctx   context.Context // ends with the owner
 	sched *scheduler
 	max   int // items per call
 	call  func(ctx context.Context, items []T) []R
+	crowd func() int  // how many items may come soon; nil: nobody knows
+	clock clock.Clock // with crowd
 
 	mu struct {
 		sync.Mutex
@@ -59,6 +67,7 @@ func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
 func (b *batcher[T, R]) run() {
 	defer b.done.Done()
 	for {
+		b.gather()
 		b.mu.Lock()
 		n := min(len(b.mu.pending), b.max)
 		if n == 0 {
@@ -77,6 +86,36 @@ func (b *batcher[T, R]) run() {
 		results := b.call(b.ctx, items)
 		for i := range batch {
 			batch[i].done(results[i])
+		}
+	}
+}
+
+const (
+	// gatherTime is the longest wait for a crowd, and gatherStep how often it is counted.
+	gatherTime = 20 * time.Millisecond
+	gatherStep = time.Millisecond
+)
+
+// gather waits while more items are about to come than are there. A simulation has its own
+// order of things.
+func (b *batcher[T, R]) gather() {
+	if b.crowd == nil || b.sched != nil {
+		return
+	}
+	step := b.clock.NewTimer(gatherStep)
+	defer step.Stop()
+	for range gatherTime / gatherStep {
+		b.mu.Lock()
+		n := len(b.mu.pending)
+		b.mu.Unlock()
+		if n == 0 || n >= min(b.crowd(), b.max) {
+			return
+		}
+		select {
+		case <-step.C():
+			step.Reset(gatherStep)
+		case <-b.ctx.Done():
+			return
 		}
 	}
 }

@@ -5,6 +5,10 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockstep-kafka/lockstep/internal/clock"
 )
 
 // What arrives while a call runs goes into the next one, in order and not more
@@ -45,6 +49,48 @@ func TestBatcher(t *testing.T) {
 		t.Errorf("do = %d, %v", r, err)
 	}
 	b.wait()
+}
+
+// The first of a crowd waits for the others, and not for ever.
+func TestBatcherGathersACrowd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var batches []int
+		b := newBatcher(t.Context(), nil, 100, func(_ context.Context, items []int) []int {
+			batches = append(batches, len(items))
+			return items
+		})
+		crowd := 3
+		b.crowd, b.clock = func() int { return crowd }, clock.System()
+		done := make(chan int, 8)
+		submit := func() { b.submit(1, func(r int) { done <- r }) }
+		submit()
+		time.Sleep(gatherTime / 3)
+		submit()
+		time.Sleep(gatherTime / 3)
+		submit()
+		for range 3 {
+			<-done
+		}
+		b.wait()
+		crowd = 2
+		begun := time.Now()
+		submit() // the other one never comes
+		<-done
+		if waited := time.Since(begun); waited != gatherTime {
+			t.Errorf("waited %v for who does not come, want %v", waited, gatherTime)
+		}
+		b.wait()
+		crowd, begun = 1, time.Now()
+		submit()
+		<-done
+		if waited := time.Since(begun); waited != 0 {
+			t.Errorf("one that is alone waited %v", waited)
+		}
+		b.wait()
+		if want := []int{3, 1, 1}; !slices.Equal(batches, want) {
+			t.Errorf("batches of %v, want %v", batches, want)
+		}
+	})
 }
 
 // A caller that gives up does not hold the batch, and the batch does not hold

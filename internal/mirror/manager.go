@@ -114,6 +114,7 @@ func newManager(o Options, s *scheduler) (*Manager, error) {
 	m.shared.replicas = make(map[nameKey]*replica)
 	m.shared.peers = make(map[string]*peer)
 	m.states = newBatcher(m.ctx, s, 2000, m.writeStates)
+	m.states.crowd, m.states.clock = m.stopping, o.Clock
 	m.bumps = newBatcher(m.ctx, s, 2000, m.raiseEpochs)
 	m.initMetrics()
 	return m, nil
@@ -264,7 +265,7 @@ func (m *Manager) follow(next *metadata.Image) {
 		if prev != nil && prev.TopicByID(t.ID) == t {
 			continue // images share what did not change
 		}
-		m.followTopic(t)
+		m.followTopic(t, prev != nil && t.OnlyPartitionsDiffer(prev.TopicByID(t.ID)))
 	}
 }
 
@@ -326,8 +327,9 @@ func (m *Manager) removePeer(name string) {
 	}
 }
 
-// followTopic brings the replicas of one topic up to date.
-func (m *Manager) followTopic(t *metadata.Topic) {
+// followTopic brings the replicas of one topic up to date; alike says that only partitions
+// of it have changed.
+func (m *Manager) followTopic(t *metadata.Topic, alike bool) {
 	attachment := t.Attachment()
 	p := m.peer(attachment.Mirror)
 	for _, mp := range t.Partitions {
@@ -343,8 +345,10 @@ func (m *Manager) followTopic(t *metadata.Topic) {
 		}
 		if r.machine == nil || r.peer != p || r.life != t.Life {
 			m.lead(r, p)
+		} else if alike && r.assigned == mp {
+			continue
 		}
-		r.life = t.Life
+		r.life, r.assigned = t.Life, mp
 		m.step(r, assigned{
 			desired: attachment.Desired, touch: t.MirrorRevision,
 			view: viewOf(t, mp), record: t.MirrorPartition(mp),

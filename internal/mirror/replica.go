@@ -27,11 +27,12 @@ type replica struct {
 	life int32
 
 	// Of the Manager's loop.
-	machine *machine // nil: not ours any more, only a task has still to end
-	peer    *peer
-	task    *task // runs, or waits for a place in the pool
-	next    *task // runs after it
-	timers  [numTimers]replicaTimer
+	assigned *metadata.Partition // what the machine was told last
+	machine  *machine            // nil: not ours any more, only a task has still to end
+	peer     *peer
+	task     *task // runs, or waits for a place in the pool
+	next     *task // runs after it
+	timers   [numTimers]replicaTimer
 	// watched is the partition whose followers' fetches the gate hears of, nil if
 	// it waits for none.
 	watched *partition.Partition

@@ -252,14 +252,18 @@ func (m *machine) step(in any) []effect {
 // (leadership gained), on a new attachment, and when somebody else wrote the
 // state (recover).
 func (m *machine) assigned(in assigned) []effect {
-	raised := m.known && in.view.leaderEpoch != m.view.leaderEpoch
-	changed := !m.known || in.desired != m.desired || in.touch != m.touch
+	first, raised := !m.known, m.known && in.view.leaderEpoch != m.view.leaderEpoch
+	changed := first || in.desired != m.desired || in.touch != m.touch
 	m.known, m.desired, m.touch, m.view = true, in.desired, in.touch, in.view
 	if !m.writing && recordedEpoch(in.record) > m.stateEpoch {
 		m.adopt(in.record)
 		changed = true
 		if m.wanting && m.want.to == m.state && m.state != metadata.StateFailed {
 			m.wanting = false // the write took effect, and only its answer was lost
+			return m.enter()
+		}
+		if m.state == metadata.StateStopping && !first && !m.busy() {
+			m.wanting = false // the command has written what we would have
 			return m.enter()
 		}
 	}

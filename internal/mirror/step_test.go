@@ -391,6 +391,29 @@ func TestMachineStopFromEverywhere(t *testing.T) {
 		s.done(outcome{err: errors.New("x"), retryable: true})
 		s.expect("write PREPARING", "run prepare", "write STOPPING")
 	})
+	t.Run("the command has taken it to STOPPING", func(t *testing.T) {
+		s := newScript(t)
+		s.mirroring()
+		s.trace = nil
+		stopping := *s.record
+		stopping.State, stopping.StateEpoch = metadata.StateStopping, stopping.StateEpoch+1
+		s.record = &stopping
+		s.lead(metadata.DesiredStopped)
+		s.expect("run stop") // and nothing is written first
+		recorded := stopping
+		recorded.HasLME, recorded.LMO, recorded.StateEpoch = true, 7, recorded.StateEpoch+1
+		s.record = &recorded
+		s.show() // what the sequence itself writes does not begin it anew
+		s.expect()
+		s.done(outcome{})
+		s.expect("write STOPPED")
+	})
+	t.Run("the command has taken it to STOPPING, and another leads", func(t *testing.T) {
+		s := newScript(t)
+		s.record = &metadata.MirrorPartition{State: metadata.StateStopping, StateEpoch: 5}
+		s.lead(metadata.DesiredStopped)
+		s.expect("write STOPPING") // S9: who takes over asserts it
+	})
 	t.Run("a stop that fails is retried", func(t *testing.T) {
 		s := newScript(t)
 		s.lead(metadata.DesiredStopped)

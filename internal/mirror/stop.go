@@ -91,6 +91,10 @@ func (t *task) stop() outcome {
 	return outcome{}
 }
 
+// stopping is how many partitions this broker fails over now: each of them is about to
+// write its state.
+func (m *Manager) stopping() int { return int(m.stateCounts[int(metadata.StateStopping)+1].Load()) }
+
 // ungated says that this run may have cut our log without its gate: it never came to
 // MIRRORING, or the stop is repeated. Followers may then hold, at the offsets where we
 // go on, other records that we wrote in this very leader epoch, and nothing would tell

@@ -162,7 +162,9 @@ func (m *Manager) Apply(prev, next *metadata.Image) {
 		if prev != nil && prev.TopicByID(t.ID) == t {
 			continue // images share what did not change
 		}
-		changed = append(changed, m.prepareTopic(t, prev == nil, &open))
+		c := m.prepareTopic(t, prev == nil, &open)
+		c.alike = prev != nil && t.OnlyPartitionsDiffer(prev.TopicByID(t.ID))
+		changed = append(changed, c)
 	}
 	_ = open.Wait()
 	for _, c := range changed {
@@ -214,6 +216,9 @@ type topicChange struct {
 	topic  *metadata.Topic
 	get    func(string) string
 	config segment.Config
+	// alike says that of the topic only partitions have changed: what they see of the rest
+	// is as it was.
+	alike  bool
 	grown  []*Partition
 	gone   []*Partition    // replicas that are not ours any more
 	strays []segment.LogID // likewise, of which the log was never opened
@@ -260,8 +265,14 @@ func (m *Manager) prepareTopic(t *metadata.Topic, old bool, open *errgroup.Group
 func (m *Manager) applyTopic(c *topicChange) {
 	t, settings := c.topic, settingsOf(c.get)
 	for _, mp := range t.Partitions {
-		if int(mp.Index) < len(c.grown) && c.grown[mp.Index] != nil && slices.Contains(mp.Replicas, m.o.NodeID) {
-			c.grown[mp.Index].update(t, mp, settings)
+		if int(mp.Index) >= len(c.grown) || c.grown[mp.Index] == nil || !slices.Contains(mp.Replicas, m.o.NodeID) {
+			continue
+		}
+		// Images share what did not change. Each update wakes all who wait at a partition,
+		// its followers too: a failover changes thousands, a few in each of many topics.
+		if p := c.grown[mp.Index]; !c.alike || p.applied != mp {
+			p.update(t, mp, settings)
+			p.applied = mp
 		}
 	}
 	m.mu.Lock()

@@ -24,6 +24,8 @@ type Partition struct {
 	files  *segment.Log // log, where it is one of files
 	dir    *logDir      // where the log is; nil if that is not known
 	shared *shared      // of the manager
+	// applied is what the newest image that was followed says of it; of Manager.Apply alone.
+	applied *metadata.Partition
 
 	// appendMu serialises everything that changes the log or the role: appends,
 	// truncations, leader epochs. It is held across the write to the page cache

@@ -516,6 +516,52 @@ func TestFollowersWakeOnAppend(t *testing.T) {
 	}
 }
 
+// Of metadata that change, a partition's followers hear where they are the partition's own,
+// or the topic's, and not where another partition has changed: in a failover of thousands
+// each step of one had all followers look at all the others.
+func TestFollowersSleepThroughOthersChanges(t *testing.T) {
+	w := newWorld(t)
+	p := w.apply(func(t *metadata.Topic) {
+		second := *t.Partitions[0]
+		second.Index = 1
+		t.Partitions = append(t.Partitions, &second)
+		t.MirrorName = "m"
+	})
+	q := NewFollowQueue()
+	p.Follow(q.NewFollow("x"))
+	woken := func() bool {
+		select {
+		case <-q.C:
+			return len(q.Take(nil)) > 0
+		default:
+			return false
+		}
+	}
+	change := func(edit func(e *metadata.Editor)) {
+		t.Helper()
+		prev, e := w.image, w.image.Edit()
+		edit(e)
+		w.image = e.Image(prev.Revision + 1)
+		w.m.Apply(prev, w.image)
+	}
+	stopping := &metadata.MirrorPartition{Mirror: "m", State: metadata.StateStopping}
+	change(func(e *metadata.Editor) { e.SetMirrorState(topicID, 1, stopping) })
+	if woken() {
+		t.Error("woken by what changed of another partition")
+	}
+	if !w.m.ByID(topicID, 0).view.Load().lazy || w.m.ByID(topicID, 1).view.Load().lazy {
+		t.Error("the other partition has not followed, or this one has")
+	}
+	change(func(e *metadata.Editor) { e.SetMirrorState(topicID, 0, stopping) })
+	if !woken() || p.view.Load().lazy {
+		t.Error("not woken by what changed of it")
+	}
+	change(func(e *metadata.Editor) { e.SetAttachment(topicID, "m.removed", w.image.Revision+1) })
+	if !woken() {
+		t.Error("not woken by what changed of the topic")
+	}
+}
+
 // A follower that is elected while its disk is still busy with the last records of
 // the old leader hears when that is done: nothing else would tell its high watermark,
 // and a producer that sends those records again would wait for ever.

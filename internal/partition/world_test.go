@@ -2,6 +2,7 @@ package partition
 
 import (
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -139,8 +140,9 @@ func (w *world) apply(change func(t *metadata.Topic)) *Partition {
 		Partitions: []*metadata.Partition{{Replicas: []int32{self}, ISR: []int32{self}, Leader: self, LeaderEpoch: 3}},
 	}
 	if old := base.TopicByID(topicID); old != nil {
-		copied, p := *old, *old.Partitions[0]
-		topic, topic.Partitions = &copied, []*metadata.Partition{&p}
+		copied, p := *old, *old.Partitions[0] // an image never changes
+		copied.Partitions, copied.Configs = []*metadata.Partition{&p}, maps.Clone(old.Configs)
+		topic = &copied
 	}
 	change(topic)
 	e := base.Edit()
