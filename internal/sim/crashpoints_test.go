@@ -162,6 +162,7 @@ func (p *play) isOlder(w *World) bool {
 
 func crashPoints() []crashPoint {
 	a := &asked{state: metadata.StateUnknown} // of the point that runs
+	again := false                            // a second command of it was sent
 	hears := func(begin func(*play), w func(*play) *World) func(*play) {
 		return func(p *play) { a = p.listen(w(p)); begin(p) }
 	}
@@ -219,10 +220,20 @@ func crashPoints() []crashPoint {
 			func(p *play) bool {
 				return a.state == metadata.StatePaused && p.state(p.b) == metadata.StatePausing
 			}, pausedThenMirrored},
-		{"MIR-322", "the stop recorded, STOPPING not stored", toStop, stopping,
+		// Where no leader is about to cut, the command stores both; here one is.
+		{"MIR-322", "the stop recorded, STOPPING not stored", func(p *play) { p.write(p.a, 3) }, func(p *play) { again = false; p.wish(p.b, p.id, "start") },
 			func(p *play) bool {
-				return p.desired(p.b) == metadata.DesiredStopped && p.state(p.b) == metadata.StateMirroring
+				if p.b.store.image().TopicByID(p.id) == nil || p.state(p.b) != metadata.StatePreparing {
+					return false
+				}
+				if !again {
+					again = true
+					stopping(p)
+				}
+				return p.desired(p.b) == metadata.DesiredStopped
 			}, stopped},
+		{"MIR-322", "the stop recorded and STOPPING stored, nobody has heard of it", toStop, stopping,
+			func(p *play) bool { return p.desired(p.b) == metadata.DesiredStopped && p.isOlder(p.b) }, stopped},
 		{"MIR-323", "STOPPING stored, still fetching", toStop, func(p *play) { stopping(p); p.append(p.a, 1) },
 			func(p *play) bool { return p.state(p.b) == metadata.StateStopping && p.isOlder(p.b) }, stoppedBehind},
 		{"MIR-324", "the stop line drawn, not stored", toStop, hears(stopping, there),
