@@ -117,7 +117,7 @@ func TestCrowdsTakeTurns(t *testing.T) {
 		logs = append(logs, l)
 	}
 	var wg sync.WaitGroup
-	ask := func(logs []*Log) {
+	ask := func(logs []*Log) (left chan struct{}) {
 		f.mu.Lock() // so that they are a crowd when a worker looks
 		defer f.mu.Unlock()
 		for _, l := range logs {
@@ -132,14 +132,16 @@ func TestCrowdsTakeTurns(t *testing.T) {
 		}
 		f.mu.workers++
 		f.workers.Add(1)
-		go f.work()
+		left = make(chan struct{})
+		go func() { f.work(); close(left) }()
+		return left
 	}
 	ask(logs[:togetherFrom])
 	<-begun
-	ask(logs[togetherFrom:])
-	time.Sleep(20 * time.Millisecond) // a second one would begin
-	if n := len(begun); n != 0 {
-		t.Errorf("%d more began beside the first", n)
+	select {
+	case <-ask(logs[togetherFrom:]): // it leaves them to the first
+	case <-begun:
+		t.Error("a second one began beside the first")
 	}
 	close(release)
 	wg.Wait()

@@ -64,7 +64,7 @@ func TestBatcherGathersACrowd(t *testing.T) {
 		done := make(chan int, 8)
 		submit := func() { b.submit(1, func(r int) { done <- r }) }
 		submit()
-		time.Sleep(gatherTime / 3)
+		time.Sleep(gatherTime / 3) // in a synctest bubble: exactly this, and no time of ours
 		submit()
 		time.Sleep(gatherTime / 3)
 		submit()
